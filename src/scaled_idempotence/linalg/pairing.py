@@ -1,0 +1,162 @@
+"""Every output factor of a layer against every value factor: is the trained pairing special?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import Tensor
+
+from .closure import ClosureScores, recompute_cancelling, scores_from_cores
+from .factors import as_float64, gram
+
+# Cores are made in blocks of value heads of about this size: large enough for a GEMM at full
+# speed, small enough that 128 x 128 pairs of a wide model do not fill the memory.
+BLOCK_BYTES = 64 * 2**20
+
+
+class LayerScores(NamedTuple):
+    """Scores of a layer's trained heads and of all its pairings.
+
+    Attributes
+    ----------
+    trained : ClosureScores (H,)
+        Each ``O_h`` with its own ``V_g(h)``.
+    pairs : (H, G) Tensor
+        Closure of ``O_h V_g^T`` for every value head ``g``.
+    """
+
+    trained: ClosureScores
+    pairs: Tensor
+
+
+def layer_scores(O: Tensor, V: Tensor, value_head: Tensor) -> LayerScores:
+    """Closure scores of the trained heads of a layer and of every other pairing of its factors.
+
+    Parameters
+    ----------
+    O : (H, d, r) Tensor
+        Output factors, one a query head.
+    V : (G, d, r) Tensor
+        Value factors, one a value head.
+    value_head : (H,) Tensor of int64
+        ``g(h)``, the value head that each query head reads.
+
+    Returns
+    -------
+    LayerScores
+
+    Notes
+    -----
+    Costs ``2 d H G r^2`` operations for all the cores, in blocks of value heads, and
+    ``4 H G r^3`` to score them.
+    """
+    H, d, r = O.shape
+    G = V.shape[0]
+    A, B = gram(O), gram(V)
+    O_flat = O.transpose(0, 1).reshape(d, H * r)
+    step = max(1, BLOCK_BYTES // (8 * H * r * r))
+    blocks = []
+    for start in range(0, G, step):
+        block = V[start : start + step]
+        M = block.transpose(1, 2).reshape(-1, d) @ O_flat
+        M = M.view(-1, r, H, r).permute(2, 0, 1, 3)
+        blocks.append(scores_from_cores(A[:, None], B[start : start + step], M, d))
+    table = ClosureScores(*(torch.cat(field, dim=1) for field in zip(*blocks, strict=True)))
+    own = ClosureScores(*(field.gather(1, value_head[:, None]).squeeze(1) for field in table))
+    return LayerScores(recompute_cancelling(own, O, V[value_head]), table.closure)
+
+
+def wrong_v_closure(pairs: Tensor, value_head: Tensor) -> Tensor:
+    """Closure of each output factor with the next value head, cyclically: the wrong-V control.
+
+    Parameters
+    ----------
+    pairs : (H, G) Tensor
+        From `layer_scores`.
+    value_head : (H,) Tensor of int64
+
+    Returns
+    -------
+    (H,) Tensor
+        For MHA the partner is head ``h + 1``; for GQA the whole next group. All NaN where there
+        is one value head: no wrong one exists.
+    """
+    H, G = pairs.shape
+    if G == 1:
+        return torch.full((H,), torch.nan, dtype=torch.float64)
+    return pairs[torch.arange(H), (value_head + 1) % G]
+
+
+def trained_rank(pairs: Tensor, value_head: Tensor) -> Tensor:
+    """Rank of the trained value factor among all of its layer, by closure; 1 is the highest.
+
+    Parameters
+    ----------
+    pairs : (H, G) Tensor
+        From `layer_scores`.
+    value_head : (H,) Tensor of int64
+
+    Returns
+    -------
+    (H,) Tensor of float64
+        Ties count against the trained one. NaN where its own closure is not defined.
+
+    Notes
+    -----
+    If the trained factor were exchangeable with the other ``G - 1``, its rank would be uniform,
+    so ``rank / G`` is the exact permutation p-value of one head; it cannot fall below ``1 / G``.
+    """
+    own = pairs.gather(1, value_head[:, None])
+    rank = (pairs.nan_to_num(-torch.inf) >= own).sum(1).to(torch.float64)
+    return torch.where(own.squeeze(1).isnan(), torch.nan, rank)
+
+
+def layer_permutation_p(
+    pairs: Tensor | np.ndarray, value_head: Tensor | np.ndarray, n_resamples: int = 9999
+) -> float:
+    """Permutation p-value of a layer's trained assignment of value factors.
+
+    The statistic is the mean closure over the heads; the null assigns the ``G`` value factors to
+    the groups at random. All ``G!`` assignments are enumerated where they are at most
+    ``n_resamples`` (the p-value is exact then), else ``n_resamples`` are drawn with a fixed seed
+    and the trained one is counted among them, which keeps the level exact.
+
+    Parameters
+    ----------
+    pairs : (H, G) Tensor or ndarray
+        From `layer_scores`.
+    value_head : (H,) Tensor or ndarray of int
+    n_resamples : int
+
+    Returns
+    -------
+    float
+        One-sided; NaN where there is one value head or no head is defined.
+    """
+    table = as_float64(pairs).numpy()
+    groups = np.asarray(value_head)
+    n_values = table.shape[1]
+    usable = np.isfinite(table).all(axis=1)
+    if n_values == 1 or not usable.any():
+        return float("nan")
+    table, groups = table[usable], groups[usable]
+    heads = np.arange(len(groups))
+
+    def mean_closure(assignment: np.ndarray, axis: int = -1) -> np.ndarray:
+        del axis  # assignments lie along the last axis, as scipy passes them
+        return table[heads, assignment[..., groups].astype(int)].mean(axis=-1)
+
+    return float(
+        stats.permutation_test(
+            (np.arange(n_values),),
+            mean_closure,
+            permutation_type="pairings",
+            alternative="greater",
+            vectorized=True,
+            n_resamples=n_resamples,
+            rng=0,
+        ).pvalue
+    )
