@@ -1,0 +1,230 @@
+"""The command ``scaled-idempotence``: a thin layer over the package's functions."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from .errors import ScaledIdempotenceError
+
+app = typer.Typer(
+    help="Scaled idempotence of attention OV operators (arXiv:2609.01129), for any model.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+output = Console()
+errors = Console(stderr=True)
+
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Bundled name, model folder, or .gguf file.")
+]
+NormOption = Annotated[
+    Literal["raw", "folded"],
+    typer.Option(help="Stored weights, or with the gains of the norms around attention."),
+]
+
+
+@app.command()
+def models() -> None:
+    """List the bundled models and whether they are fetched."""
+    from .checkpoints.bundled import BUNDLED, DEFAULT_MODEL, cache_folder
+
+    table = Table("name", "model", "licence", "fetched")
+    for name, model in BUNDLED.items():
+        folder = cache_folder() / "models" / name
+        fetched = all((folder / file.name).is_file() for file in model.files)
+        shown = f"{name} (default)" if name == DEFAULT_MODEL else name
+        table.add_row(shown, model.description, model.license, "yes" if fetched else "no")
+    output.print(table)
+
+
+@app.command()
+def fetch(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Bundled models.")],
+) -> None:
+    """Bring bundled models to the cache folder; what is there whole is not fetched again."""
+    from .checkpoints import bundled
+
+    for name in names:
+        path = bundled.fetch(name)
+        output.print(f"{name}: {escape(str(path))}", soft_wrap=True)
+        output.print(f"  licence of the weights: {bundled.BUNDLED[name].license}", soft_wrap=True)
+
+
+@app.command()
+def inspect(model: ModelArgument, norm: NormOption = "raw") -> None:
+    """Show the layout found in a checkpoint and what a survey of it would read."""
+    from .checkpoints.model import open_model
+
+    opened = open_model(model, norm=norm)
+    read, total = opened.sizes()
+    layout = opened.layout
+    norms = {"before attention": layout.norm_before, "after it": layout.norm_after}
+    gains = [
+        f"{place}: {spec.weight}" + (f" + {spec.offset:g}" if spec.offset else "")
+        for place, spec in norms.items()
+        if spec is not None
+    ]
+    table = Table(show_header=False, title=opened.label)
+    table.add_row("source", escape(opened.source))
+    table.add_row("architecture", f"{opened.architecture}, {layout.naming} tensor names")
+    table.add_row("topology", opened.topology)
+    table.add_row(
+        "shapes",
+        f"{opened.n_layers} layers, {opened.n_heads} query heads, {opened.n_value_heads} value "
+        f"heads, r = {opened.d_head}, d = {opened.d_model}",
+    )
+    table.add_row("values", escape(layout.value))
+    table.add_row("outputs", escape(layout.output))
+    table.add_row("norms", escape("\n".join(gains) or opened.norm_remark or "none"))
+    table.add_row("stored as", ", ".join(opened.dtypes()))
+    table.add_row("would be read", f"{read:,} of {total:,} bytes ({read / total:.1%})")
+    if opened.license:
+        table.add_row("licence", opened.license)
+    output.print(table)
+
+
+@app.command()
+def survey(
+    model: ModelArgument,
+    norm: NormOption = "raw",
+    threshold: Annotated[float, typer.Option(help="Closure of a strong head.")] = 0.9,
+    top: Annotated[int, typer.Option(help="Heads to list, by closure.")] = 15,
+    out: Annotated[
+        Path | None, typer.Option(help="Write all heads as .parquet or .csv.")
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw the layer x head map (.png, .svg, .pdf).")
+    ] = None,
+) -> None:
+    """Score the closure of every head of a model."""
+    from .checkpoints.model import open_model
+    from .experiments import survey as experiment
+    from .experiments.results import check_table_path, write_table
+
+    if out is not None:
+        check_table_path(out)  # before the work, not after it
+    heads = experiment.survey(open_model(model, norm=norm))
+    figures = experiment.summary(heads, threshold)
+    table = Table(title=f"{heads.attrs['model']} ({norm}): {len(heads)} heads")
+    columns = {
+        "layer": "d",
+        "head": "d",
+        "closure": ".4f",
+        "alpha": ".4g",
+        "return_gain": ".4g",
+        "wrong_v_closure": ".2g",
+        "copying_score": ".3f",
+        "effective_rank": ".1f",
+    }
+    for name in columns:
+        table.add_column(name.replace("_", " "), justify="right")
+    for row in heads.nlargest(top, "closure").itertuples():
+        table.add_row(*(format(getattr(row, name), spec) for name, spec in columns.items()))
+    output.print(table)
+    count = f"{figures.strong:.0f} heads ({figures.strong_share:.2%})"
+    if figures.strong:
+        count += f", {figures.negative_alpha:.0%} of them with negative alpha"
+    output.print(f"P >= {threshold:g}: {count}")
+    output.print(
+        f"quantiles of P at 0, 10, 50, 90, 100%: {figures['min']:.2g}, {figures.q10:.4f}, "
+        f"{figures['median']:.4f}, {figures.q90:.4f}, {figures['max']:.4f}",
+        soft_wrap=True,
+    )
+    if heads.wrong_v_closure.notna().any():
+        output.print(
+            f"wrong V: median {figures.wrong_v_median:.2g}, max {figures.wrong_v_max:.3f}"
+        )
+    else:
+        output.print("wrong V: does not apply, each layer has one value head")
+    if figures.undefined:
+        output.print(f"no score for {figures.undefined:.0f} heads; column reason says why")
+    if out is not None:
+        write_table(heads, out)
+        output.print(f"wrote {escape(str(out))}", soft_wrap=True)
+    if figure is not None:
+        import matplotlib
+
+        matplotlib.use("agg")
+        from . import plots
+
+        plots.set_theme()
+        plots.closure_map(heads, threshold).savefig(figure, dpi=160)
+        output.print(f"wrote {escape(str(figure))}", soft_wrap=True)
+
+
+@app.command()
+def run(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL...", help="Bundled names, model folders or .gguf files."),
+    ],
+    notebook: Annotated[
+        list[str] | None,
+        typer.Option("--notebook", "-n", help="Notebook to run, by name; repeat. Default: all."),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="Folder for executed/, results/ and failed/.")
+    ] = Path("."),
+    norm: NormOption = "raw",
+    revision: Annotated[str | None, typer.Option(help="Revision of the weights.")] = None,
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="Notebook parameter; repeat."),
+    ] = None,
+    force: Annotated[bool, typer.Option(help="Execute also what is up to date.")] = False,
+) -> None:
+    """Execute the notebooks for each model with papermill."""
+    from .batch import run as run_batch
+    from .errors import NotebookError
+
+    parameters = {}
+    for pair in parameter or []:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise NotebookError(f"parameter {pair!r}: expected NAME=VALUE")
+        parameters[name] = value
+    outcomes = run_batch(
+        models,
+        notebooks=notebook or (),
+        out=out,
+        norm=norm,
+        revision=revision,
+        parameters=parameters,
+        force=force,
+    )
+    table = Table("model", "notebook", "status", "seconds")
+    for outcome in outcomes:
+        table.add_row(
+            escape(outcome.model), outcome.notebook, outcome.status, f"{outcome.seconds:.1f}"
+        )
+    output.print(table)
+    failures = [outcome for outcome in outcomes if outcome.status == "failed"]
+    for outcome in failures:
+        errors.print(
+            f"{escape(outcome.model)} {outcome.notebook} failed in {escape(outcome.message)}\n"
+            f"  the notebook as far as it came: {escape(str(outcome.path))}",
+            soft_wrap=True,
+        )
+    if failures:
+        raise typer.Exit(1)
+
+
+def main() -> None:
+    """Run the command; errors that are meant for people are shown without a traceback."""
+    try:
+        app()
+    except ScaledIdempotenceError as error:
+        errors.print(f"error: {escape(str(error))}", soft_wrap=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

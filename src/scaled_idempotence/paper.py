@@ -1,0 +1,31 @@
+"""The paper's published figures, for columns beside ours. Nothing here was computed by this code.
+
+Source: Feng and Li, "Scaled Idempotence in Transformer Attention: Paired OV Geometry and
+Shared-Value Algebras", arXiv:2609.01129 (2026).
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+ARXIV = "arXiv:2609.01129"
+
+#: Closure survey of six models. ``wrong_v_median`` is the median closure of wrong-V pairings.
+ENDPOINTS = pd.DataFrame(
+    [
+        ("Pythia-2.8B-deduped", "MHA", 1024, 0.4869, 0.8827, 0.9887, 72, 1.37e-4),
+        ("Qwen3-4B-Base", "GQA", 1152, 0.2752, 0.8425, 0.9799, 67, 6.53e-5),
+        ("Mistral-7B-v0.3", "GQA", 1024, 0.3236, 0.8633, 0.9855, 72, 4.77e-5),
+        ("OLMo-2-13B (5T)", "MHA", 1600, 0.5251, 0.8827, 0.9854, 128, 5.70e-5),
+        ("Qwen2.5-72B", "GQA", 5120, 0.2677, 0.8036, 0.9825, 204, 7.14e-5),
+        ("Qwen3-235B-A22B", "GQA", 6016, 0.2794, 0.8255, 0.9894, 338, 1.08e-4),
+    ],
+    columns=["model", "topology", "heads", "median", "q90", "max", "strong", "wrong_v_median"],
+).set_index("model")
+
+#: Statements of the closure survey that are not in the table.
+SURVEY = {
+    "wrong_v_below": 0.75,  # no wrong-V pairing of any model reaches it
+    "negative_alpha": (0.69, 0.76),  # share of strong heads, models of 13B to 235B
+    "return_gain_medians": (0.0317, 2.512),  # of strong heads, smallest and largest model median
+}

@@ -78,6 +78,24 @@ def save_result(
     return path
 
 
+def check_table_path(path: Path) -> None:
+    """Refuse a table's path by its ending, before any work is done for it.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    ScaledIdempotenceError
+        If it ends with neither ``.parquet`` nor ``.csv``.
+    """
+    if path.suffix not in (".parquet", ".csv"):
+        raise ScaledIdempotenceError(
+            f"cannot write {path}: got the ending {path.suffix!r}, expected .parquet or .csv"
+        )
+
+
 def write_table(table: pd.DataFrame, path: Path) -> None:
     """Write a table as parquet (or CSV, by the ending) so that no reader ever sees half of it.
 
@@ -92,16 +110,13 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
     ScaledIdempotenceError
         If the ending is neither.
     """
-    writers = {".parquet": table.to_parquet, ".csv": table.to_csv}
-    if path.suffix not in writers:
-        raise ScaledIdempotenceError(
-            f"cannot write {path}: got the ending {path.suffix!r}, expected .parquet or .csv"
-        )
+    check_table_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
     os.close(handle)
     try:
-        writers[path.suffix](scratch, index=False)
+        write = table.to_parquet if path.suffix == ".parquet" else table.to_csv
+        write(scratch, index=False)
         os.chmod(scratch, 0o644)  # mkstemp's 0o600 would hide results from a group
         os.replace(scratch, path)
     finally:

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from tqdm.auto import tqdm
 
 from ..checkpoints.model import LayerFactors, OVModel
 from ..linalg.closure import STATUS_REASONS, copying_score
 from ..linalg.factors import effective_rank, return_core, singular_values
 from ..linalg.pairing import layer_permutation_p, layer_scores, trained_rank, wrong_v_closure
+from .progress import progress_bar
 from .results import provenance, save_result
 
 #: Closure from which the paper calls a head strong.
@@ -51,7 +51,7 @@ def survey(
     >>> round(float(heads.closure.max()), 4)
     0.9533
     """
-    layers = tqdm(model, desc=f"survey {model.label}", unit="layer", disable=not progress)
+    layers = progress_bar(model, f"survey {model.label}", "layer", progress)
     table = pd.concat([survey_layer(layer) for layer in layers], ignore_index=True)
     table.attrs = provenance(model)
     if results_dir is not None:

@@ -1,0 +1,322 @@
+"""Papermill over models x notebooks: executed copies for the book, tables for everyone."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+import nbformat
+import papermill
+import yaml
+from papermill.exceptions import PapermillExecutionError
+
+from .checkpoints.bundled import BUNDLED, cache_folder
+from .checkpoints.model import OVModel, open_model
+from .errors import NotebookError
+from .experiments.progress import progress_bar
+from .pages import page_faults
+
+# Parameters that `run` itself gives to every notebook.
+RESERVED = ("model", "norm", "revision", "results_dir")
+METADATA = "scaled_idempotence"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one notebook went for one model.
+
+    Attributes
+    ----------
+    model, notebook : str
+    status : {"executed", "up to date", "failed"}
+    seconds : float
+    path : Path, optional
+        The executed copy, or the failed one.
+    message : str
+        For a failure, the cell and the error.
+    """
+
+    model: str
+    notebook: str
+    status: Literal["executed", "up to date", "failed"]
+    seconds: float = 0.0
+    path: Path | None = None
+    message: str = ""
+
+
+def notebooks_folder() -> Path:
+    """Folder of the source notebooks: inside an installed package, or the clone's own.
+
+    Returns
+    -------
+    Path
+    """
+    packaged = Path(str(resources.files("scaled_idempotence"))) / "notebooks"
+    return packaged if packaged.is_dir() else Path(__file__).resolve().parents[2] / "notebooks"
+
+
+def find_notebooks(names: Sequence[str] = ()) -> list[Path]:
+    """Find source notebooks by name.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Stems such as ``"01_closure_survey"``, or unambiguous parts of one such as ``"survey"``
+        and ``"01"``; empty for all.
+
+    Returns
+    -------
+    list of Path
+        In the book's order.
+
+    Raises
+    ------
+    NotebookError
+        If a name fits no notebook or several.
+    """
+    every = sorted(notebooks_folder().glob("*.ipynb"))
+    if not names:
+        return every
+    chosen = set()
+    for name in names:
+        wanted = name.removesuffix(".ipynb")
+        fits = [path for path in every if path.stem == wanted] or [
+            path for path in every if wanted in path.stem
+        ]
+        if len(fits) != 1:
+            said = "fits several notebooks" if fits else "fits no notebook"
+            raise NotebookError(f"{name!r} {said}; there are {', '.join(p.stem for p in every)}")
+        chosen.update(fits)
+    return [path for path in every if path in chosen]
+
+
+def check_parameters(
+    notebooks: Sequence[Path], parameters: Mapping[str, str]
+) -> dict[Path, dict[str, object]]:
+    """Match parameters given as text to the notebooks that declare them.
+
+    papermill only warns of a parameter that a notebook does not have, and passes text as text;
+    a page made with a misspelt parameter would look right and be wrong.
+
+    Parameters
+    ----------
+    notebooks : sequence of Path
+    parameters : mapping of str to str
+
+    Returns
+    -------
+    dict of Path to dict
+        For each notebook the parameters it declares, of the type of their defaults.
+
+    Raises
+    ------
+    NotebookError
+        If no notebook declares a parameter, `run` sets it by itself, or its text is not of the
+        default's type.
+    """
+    declared = {path: papermill.inspect_notebook(str(path)) for path in notebooks}
+    known = sorted({name for entry in declared.values() for name in entry} - set(RESERVED))
+    for name in parameters:
+        if name in RESERVED:
+            raise NotebookError(f"parameter {name!r} has an option of its own: see run --help")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=2)
+            hint = f"Did you mean {' or '.join(near)}? " if near else ""
+            raise NotebookError(
+                f"no chosen notebook has a parameter {name!r}. {hint}There are {', '.join(known)}"
+            )
+    return {
+        path: {
+            name: _typed(name, text, declared[path][name]["default"])
+            for name, text in parameters.items()
+            if name in declared[path]
+        }
+        for path in notebooks
+    }
+
+
+def _typed(name: str, text: str, default_source: str) -> object:
+    default = ast.literal_eval(default_source)
+    if isinstance(default, str):
+        return text
+    value = yaml.safe_load(text)
+    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if default is not None and type(value) is not type(default):
+        raise NotebookError(
+            f"parameter {name} is {text!r}, expected a {type(default).__name__} such as {default!r}"
+        )
+    return value
+
+
+def run(
+    models: Sequence[str],
+    *,
+    notebooks: Sequence[str] = (),
+    out: str | Path = ".",
+    norm: str = "raw",
+    revision: str | None = None,
+    parameters: Mapping[str, str] | None = None,
+    force: bool = False,
+    progress: bool = True,
+) -> list[Outcome]:
+    """Execute notebooks for models.
+
+    Parameters
+    ----------
+    models : sequence of str
+        What `open_model` opens.
+    notebooks : sequence of str
+        Names as `find_notebooks` takes them; empty for all.
+    out : str or Path
+        Executed copies go to ``<out>/executed/<model>/``, tables to ``<out>/results/<model>/``.
+        A copy that failed goes to ``<out>/failed/<model>/``, where no book looks.
+    norm, revision : str
+        As for `open_model`.
+    parameters : mapping of str to str, optional
+        Further notebook parameters, as text.
+    force : bool
+        Execute also what is up to date: same notebook, parameters, weights and code.
+    progress : bool
+
+    Returns
+    -------
+    list of Outcome
+        One a model and notebook; a failure does not stop the others.
+
+    Raises
+    ------
+    ScaledIdempotenceError
+        If a model, a notebook or a parameter does not exist; nothing was executed then.
+    """
+    paths = find_notebooks(notebooks)
+    typed = check_parameters(paths, parameters or {})
+    out = Path(out).resolve()
+    # All models are opened (and fetched) first: a misspelt name shows before hours of work.
+    opened = [(name, open_model(name, revision=revision, norm=norm)) for name in models]
+    jobs = [(name, model, path) for name, model in opened for path in paths]
+    outcomes = []
+    bar = progress_bar(jobs, "notebooks", "notebook", progress)
+    for name, model, path in bar:
+        bar.set_postfix_str(f"{model.label} {path.stem}")
+        values = {
+            "model": _portable(name),
+            "norm": norm,
+            "revision": revision or "",
+            "results_dir": "results",
+            **typed[path],
+        }
+        outcomes.append(_execute(model, path, values, out, force, progress))
+    return outcomes
+
+
+def _portable(name: str) -> str:
+    # Notebooks run in the output folder, from where a relative path would point elsewhere.
+    if name in BUNDLED or not Path(name).expanduser().exists():
+        return name
+    return str(Path(name).expanduser().resolve())
+
+
+def _execute(
+    model: OVModel, path: Path, values: dict[str, object], out: Path, force: bool, progress: bool
+) -> Outcome:
+    executed = out / "executed" / model.label / path.name
+    failed = out / "failed" / model.label / path.name
+    fingerprint = _fingerprint(model, path, values)
+    if not force and _fingerprint_of(executed) == fingerprint:
+        return Outcome(model.label, path.stem, "up to date", path=executed)
+    # What is there was made from something else; until this run ends well there is no page.
+    executed.unlink(missing_ok=True)
+    failed.unlink(missing_ok=True)
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="scaled-idempotence-") as scratch:
+        copy = Path(scratch) / path.name
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            with _kernel_environment(Path(scratch)):
+                papermill.execute_notebook(
+                    str(path),
+                    str(copy),
+                    parameters=values,
+                    kernel_name="python3",
+                    cwd=str(out),
+                    progress_bar={"leave": False} if progress else False,
+                )
+            faults = page_faults(nbformat.read(copy, as_version=4))
+            message = "; ".join(faults)
+        except PapermillExecutionError as error:
+            first = error.source.strip().splitlines()[0]
+            message = f"cell {error.cell_index} ({first}): {error.ename}: {error.evalue}"
+        except Exception as error:  # whatever breaks one notebook must not stop the others
+            message = f"{type(error).__name__}: {error}"
+        seconds = time.perf_counter() - start
+        if message:
+            if copy.is_file():
+                _publish(nbformat.read(copy, as_version=4), failed, {})
+            return Outcome(model.label, path.stem, "failed", seconds, failed, message)
+        identity = {"fingerprint": fingerprint, "model": model.label}
+        _publish(nbformat.read(copy, as_version=4), executed, identity)
+    return Outcome(model.label, path.stem, "executed", seconds, executed)
+
+
+@contextmanager
+def _kernel_environment(scratch: Path) -> Iterator[None]:
+    """Keep the kernel's own files out of the user's home, and bars out of the page."""
+    settings = {
+        "IPYTHONDIR": str(scratch / "ipython"),
+        "JUPYTER_RUNTIME_DIR": str(scratch / "jupyter"),
+        "MPLCONFIGDIR": os.environ.get("MPLCONFIGDIR", str(cache_folder() / "matplotlib")),
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
+        "TQDM_DISABLE": "1",
+        # Asked for by ipykernel's debugger, whose absence it else reports on the page.
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+    }
+    before = {key: os.environ.get(key) for key in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            os.environ.pop(key) if value is None else os.environ.update({key: value})
+
+
+def _publish(notebook: nbformat.NotebookNode, target: Path, identity: dict[str, str]) -> None:
+    """Write an executed copy atomically, without the paths of the machine it ran on."""
+    for key in ("input_path", "output_path"):
+        notebook.metadata.get("papermill", {}).pop(key, None)
+    if identity:
+        notebook.metadata[METADATA] = identity
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_suffix(".part")
+    nbformat.write(notebook, part)
+    os.replace(part, target)
+
+
+def _fingerprint(model: OVModel, path: Path, values: Mapping[str, object]) -> str:
+    """Hash everything that an executed copy depends on."""
+    digest = hashlib.sha256(path.read_bytes())
+    digest.update(json.dumps(dict(values), sort_keys=True).encode())
+    digest.update(model.weights_id.encode())
+    for source in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(source.read_bytes())
+    for package in ("torch", "numpy", "scipy", "pandas", "matplotlib", "seaborn"):
+        digest.update(f"{package} {version(package)}".encode())
+    return digest.hexdigest()
+
+
+def _fingerprint_of(path: Path) -> str | None:
+    if not path.is_file():
+        return None
+    return nbformat.read(path, as_version=4).metadata.get(METADATA, {}).get("fingerprint")
