@@ -128,16 +128,16 @@ display(Markdown("\n\n".join(lines)))
 # ## Where the heads are
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Closure of every head. Strong heads are framed."}, "image": {"alt": "Heat map of closure, one cell a head, layers from left to right, strong heads framed"}}
-si.plots.closure_map(heads, threshold);
+si.plots.closure_map(heads, threshold)
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Closure over depth: one mark a head, strong heads as diamonds, the line is the layer median."}, "image": {"alt": "Scatter of closure by layer with the layer median as a line"}}
-si.plots.closure_by_layer(heads, threshold);
+si.plots.closure_by_layer(heads, threshold)
 
 # %% [markdown]
 # ## Against the wrong $V$
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Left: distribution of closure for trained pairs and for the wrong-V control, logarithmic axis. Right: the same heads sorted."}, "image": {"alt": "Two panels: cumulative distribution of closure, and heads sorted by closure, trained pairs against wrong-V pairs"}}
-si.plots.closure_distribution(heads, threshold);
+si.plots.closure_distribution(heads, threshold)
 
 # %% [markdown]
 # The cyclic control tries one wrong partner. All of them can be tried at once: pair each $O_h$ with
@@ -191,7 +191,7 @@ display(
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Share of heads at or above each threshold. The diamond is the share over the six models of the paper's survey together."}, "image": {"alt": "Line plot of the share of heads against the closure threshold, with the wrong-V control and the paper's share"}}
 paper = si.paper.ENDPOINTS
-si.plots.threshold_sweep(heads, reference=paper.strong.sum() / paper.heads.sum());
+si.plots.threshold_sweep(heads, reference=paper.strong.sum() / paper.heads.sum())
 
 # %% [markdown]
 # ## Sign and size
@@ -204,7 +204,7 @@ si.plots.threshold_sweep(heads, reference=paper.strong.sum() / paper.heads.sum()
 # strong heads is reported.
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Closure against the return gain relative to the model's median (left) and against the copying score (right), coloured by the sign of alpha."}, "image": {"alt": "Two scatter plots of closure: against relative return gain and against the copying score, coloured by sign of alpha"}}
-si.plots.gain_and_sign(heads, threshold);
+si.plots.gain_and_sign(heads, threshold)
 
 # %% tags=["hide-input"]
 strong = heads[heads.closure >= threshold].sort_values("closure", ascending=False)

@@ -69,4 +69,3 @@ def empty_cache(tmp_path, monkeypatch):
 def offline_hub():
     """No test reaches the hub, whatever a library would like to look up."""
     os.environ["HF_HUB_OFFLINE"] = "1"
-    yield

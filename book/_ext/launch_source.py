@@ -5,13 +5,15 @@ from that path would open a file that is in no repository.
 """
 
 import re
+from urllib.parse import urlsplit
 
 EXECUTED = re.compile(r"executed/[^/]+/(?=[^/]+\.ipynb)")
 
 
 def _to_source(buttons):
     for button in buttons:
-        if "url" in button:
+        # The download button serves the executed copy itself, by a relative path.
+        if urlsplit(button.get("url", "")).scheme:
             button["url"] = EXECUTED.sub("notebooks/", button["url"])
         _to_source(button.get("buttons", []))
 

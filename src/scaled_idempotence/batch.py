@@ -127,6 +127,12 @@ def check_parameters(
         default's type.
     """
     declared = {path: papermill.inspect_notebook(str(path)) for path in notebooks}
+    for path, entry in declared.items():
+        if missing := [name for name in RESERVED if name not in entry]:
+            raise NotebookError(
+                f"{path.stem} declares no parameter {', '.join(missing)}: its cell tagged "
+                "`parameters` must give each a default"
+            )
     known = sorted({name for entry in declared.values() for name in entry} - set(RESERVED))
     for name in parameters:
         if name in RESERVED:
@@ -253,6 +259,8 @@ def _execute(
                     kernel_name="python3",
                     cwd=str(out),
                     progress_bar={"leave": False} if progress else False,
+                    # The kernel speaks to this process only; its remarks on that are noise.
+                    extra_arguments=["--log-level=ERROR"],
                 )
             faults = page_faults(nbformat.read(copy, as_version=4))
             message = "; ".join(faults)

@@ -97,9 +97,7 @@ def survey(
     norm: NormOption = "raw",
     threshold: Annotated[float, typer.Option(help="Closure of a strong head.")] = 0.9,
     top: Annotated[int, typer.Option(help="Heads to list, by closure.")] = 15,
-    out: Annotated[
-        Path | None, typer.Option(help="Write all heads as .parquet or .csv.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write all heads as .parquet or .csv.")] = None,
     figure: Annotated[
         Path | None, typer.Option(help="Draw the layer x head map (.png, .svg, .pdf).")
     ] = None,
@@ -139,9 +137,7 @@ def survey(
         soft_wrap=True,
     )
     if heads.wrong_v_closure.notna().any():
-        output.print(
-            f"wrong V: median {figures.wrong_v_median:.2g}, max {figures.wrong_v_max:.3f}"
-        )
+        output.print(f"wrong V: median {figures.wrong_v_median:.2g}, max {figures.wrong_v_max:.3f}")
     else:
         output.print("wrong V: does not apply, each layer has one value head")
     if figures.undefined:
@@ -170,9 +166,9 @@ def run(
         list[str] | None,
         typer.Option("--notebook", "-n", help="Notebook to run, by name; repeat. Default: all."),
     ] = None,
-    out: Annotated[
-        Path, typer.Option(help="Folder for executed/, results/ and failed/.")
-    ] = Path("."),
+    out: Annotated[Path, typer.Option(help="Folder for executed/, results/ and failed/.")] = Path(
+        "."
+    ),
     norm: NormOption = "raw",
     revision: Annotated[str | None, typer.Option(help="Revision of the weights.")] = None,
     parameter: Annotated[

@@ -148,9 +148,7 @@ def threshold_sweep(
             table.threshold, table.wrong_v / n_control, "x--", color=CONTROL, label="wrong $V$"
         )
     if reference is not None:
-        axes.plot(
-            [STRONG], [reference], "D", color=REFERENCE, label="paper's six models"
-        )
+        axes.plot([STRONG], [reference], "D", color=REFERENCE, label="paper's six models")
     axes.axvline(STRONG, color=REFERENCE, linewidth=1, linestyle=":")
     axes.set(xlabel="threshold on closure $P$", ylabel="share of heads at or above")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))

@@ -142,6 +142,6 @@ def test_folding_the_values_of_gemma_gives_the_published_figures():
     closure = torch.cat(
         [dense_closure(dense(one.O, two.V)) for one, two in zip(raw, folded, strict=True)]
     )
-    assert closure.median().item() == pytest.approx(0.2587, abs=3e-3)  # of an even count
+    assert closure.quantile(0.5).item() == pytest.approx(0.2587, abs=5.1e-5)
     assert closure.max().item() == pytest.approx(0.8449, abs=5.1e-5)
     assert not torch.equal(raw[0].O, folded[0].O)

@@ -50,17 +50,13 @@ def test_gguf_and_safetensors_give_the_same_factors(llama, llama_gguf, norm):
 
 
 def test_quantised_gguf_is_the_same_within_its_rounding(tmp_path):
-    tiny.CONFIGS["llama q8"] = tiny.CONFIGS["llama"] | {"hidden_size": 64, "head_dim": 16}
-    try:
-        torch.manual_seed(0)
-        from transformers import AutoConfig, AutoModel
-
-        config = AutoConfig.for_model("llama", **tiny.CONFIGS.pop("llama q8"))
-        AutoModel.from_config(config).save_pretrained(tmp_path / "m")
-    finally:
-        tiny.CONFIGS.pop("llama q8", None)
+    # Quantised blocks are of 32 columns.
+    model = tiny.make("llama", hidden_size=64, num_attention_heads=4, head_dim=32)
+    model.save_pretrained(tmp_path / "m")
     tiny.write_gguf(tmp_path / "m", tmp_path / "q8.gguf", KIND.Q8_0)
-    for a, b in zip(si.open_model(tmp_path / "m"), si.open_model(tmp_path / "q8.gguf"), strict=True):
+    for a, b in zip(
+        si.open_model(tmp_path / "m"), si.open_model(tmp_path / "q8.gguf"), strict=True
+    ):
         # Blocks of 32 have one scale of 1/127 of their largest entry.
         assert (a.V - b.V).abs().max() <= 0.51 / 127 * a.V.abs().max()
         assert not torch.equal(a.V, b.V)
@@ -69,9 +65,7 @@ def test_quantised_gguf_is_the_same_within_its_rounding(tmp_path):
 def test_shards_give_the_same_factors(llama, tmp_path):
     tiny.save("llama", tmp_path / "sharded", max_shard_size="20KB")
     assert len(list((tmp_path / "sharded").glob("model-*.safetensors"))) > 1
-    assert_same_factors(
-        si.open_model(llama), si.open_model(tmp_path / "sharded"), rtol=0, atol=0
-    )
+    assert_same_factors(si.open_model(llama), si.open_model(tmp_path / "sharded"), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -182,7 +176,7 @@ def test_an_unknown_architecture_lists_the_known(llama):
 
 def test_tensors_under_other_names_are_told(llama):
     edit_config(llama, model_type="bert")
-    with pytest.raises(CheckpointError, match=r"its attention tensors|Its attention tensors"):
+    with pytest.raises(CheckpointError, match="Its attention tensors there: layers"):
         si.open_model(llama)
 
 

@@ -27,7 +27,7 @@ CONFIGS = {
         "intermediate_size": 40,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
-        "num_key_value_heads": 1,
+        "num_key_value_heads": 2,  # with 1 every head would hold the same values
         "head_dim": 12,
         "vocab_size": 32,
     },
@@ -42,10 +42,10 @@ CONFIGS = {
 }
 
 
-def make(model_type: str) -> transformers.PreTrainedModel:
+def make(model_type: str, **changes) -> transformers.PreTrainedModel:
     """A random model; norms' gains are random too, since 1 would hide a missing one."""
     torch.manual_seed(0)
-    config = transformers.AutoConfig.for_model(model_type, **CONFIGS[model_type])
+    config = transformers.AutoConfig.for_model(model_type, **(CONFIGS[model_type] | changes))
     model = transformers.AutoModel.from_config(config, attn_implementation="eager").eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -81,7 +81,9 @@ def write_gguf(folder: Path, path: Path, kind: gguf.GGMLQuantizationType) -> Non
         values = tensor.float().numpy()
         quantised = gguf.quantize(values, kind) if values.ndim == 2 else values
         raw_dtype = kind if values.ndim == 2 else None
-        writer.add_tensor(f"blk.{parts[1]}.{names[parts[-2]]}.weight", quantised, raw_dtype=raw_dtype)
+        writer.add_tensor(
+            f"blk.{parts[1]}.{names[parts[-2]]}.weight", quantised, raw_dtype=raw_dtype
+        )
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -52,7 +52,7 @@ def test_half_precision_is_upcast_first(dtype):
 
 
 def test_wrong_shapes_are_told():
-    with pytest.raises(ValueError, match="V looks transposed: pass V.mT"):
+    with pytest.raises(ValueError, match=r"V looks transposed: pass V\.mT"):
         f.check_factors(torch.ones(5, 2), torch.ones(2, 5))
     with pytest.raises(ValueError, match="1 <= r <= d"):
         f.check_factors(torch.ones(2, 5), torch.ones(2, 5))

@@ -86,7 +86,10 @@ def test_permutation_p_is_the_share_of_assignments_as_good(seed):
 
 def test_permutation_p_is_uniform_under_exchangeable_values():
     rng = np.random.default_rng(0)
-    p = [pairing.layer_permutation_p(rng.random((8, 4)), np.repeat(np.arange(4), 2)) for _ in range(400)]
+    p = [
+        pairing.layer_permutation_p(rng.random((8, 4)), np.repeat(np.arange(4), 2))
+        for _ in range(400)
+    ]
     # 24 assignments: P(p <= 1/4) is exactly 1/4; three standard errors around it.
     assert abs(np.mean(np.array(p) <= 0.25) - 0.25) < 3 * np.sqrt(0.25 * 0.75 / 400)
 

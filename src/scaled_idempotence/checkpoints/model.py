@@ -170,7 +170,9 @@ class OVModel:
         for template, (shape, meaning) in expected.items():
             name = self._name(template, layer)
             if name not in self._reader.names:
-                raise CheckpointError(f"{self.source} lacks {name}, one of its {self.n_layers} layers")
+                raise CheckpointError(
+                    f"{self.source} lacks {name}, one of its {self.n_layers} layers"
+                )
             if (got := self._reader.shape(name)) != shape:
                 raise CheckpointError(
                     f"{name} of {self.source} has shape {got}, but the configuration promises "

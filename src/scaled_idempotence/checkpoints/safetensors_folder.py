@@ -49,7 +49,7 @@ class SafetensorsFolder:
         self._file_of: dict[str, str] = {}
         self._open: dict[str, safe_open] = {}
         for file in self._weight_files():
-            for name in self._handle(file).keys():
+            for name in self._handle(file).keys():  # noqa: SIM118 (not a mapping)
                 self._file_of[name] = file
         self.names = self._file_of.keys()
 

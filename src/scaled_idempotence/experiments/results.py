@@ -1,4 +1,4 @@
-"""Result tables on disk: ``<results>/<model>/<experiment>.parquet``, written whole or not at all."""
+"""Result tables on disk: ``<results>/<model>/<experiment>.parquet``, whole or not there."""
 
 from __future__ import annotations
 

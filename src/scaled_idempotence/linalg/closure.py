@@ -157,7 +157,7 @@ def recompute_cancelling(scores: ClosureScores, O: Tensor, V: Tensor) -> Closure
     o, v = O.expand(*poor.shape, d, r)[poor], V.expand(*poor.shape, d, r)[poor]
     Q_O, K0, Q_V = compact_factors(o, v)
     norm = torch.linalg.matrix_norm
-    # What orthonormal bases leave of a product that cancels to nothing is rounding, not an operator.
+    # What orthonormal bases leave of a product that cancels to nothing is rounding, no operator.
     K0[norm(K0) <= r * EPS * norm(o) * norm(v)] = 0.0
     identity = torch.eye(r, dtype=torch.float64).expand_as(K0)
     again = scores_from_cores(gram(K0), identity, Q_V.mT @ Q_O @ K0, d)

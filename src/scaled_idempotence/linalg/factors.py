@@ -226,7 +226,7 @@ def effective_rank(s: Tensor | np.ndarray) -> Tensor:
     Examples
     --------
     >>> import torch
-    >>> effective_rank(torch.tensor([[1.0, 1.0, 1.0], [5.0, 0.0, 0.0]]))
+    >>> effective_rank(torch.tensor([[1.0, 1.0, 1.0], [5.0, 0.0, 0.0]])).round(decimals=9)
     tensor([3., 1.], dtype=torch.float64)
     """
     s = as_float64(s)

@@ -1,0 +1,161 @@
+"""papermill over models x notebooks, with notebooks made to go wrong."""
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from scaled_idempotence import batch
+from scaled_idempotence.errors import CheckpointError, NotebookError
+
+MODEL = "minilm-l6"
+PARAMETERS = (
+    'model = "x"\nnorm = "raw"\nrevision = ""\nresults_dir = "results"\n'
+    'count = 3\nlevel = 0.5\ntitle = "a"\nflag = True'
+)
+
+
+def notebook(*sources, parameters=PARAMETERS):
+    cells = [new_markdown_cell("# Page")]
+    if parameters:
+        cells.append(new_code_cell(parameters, metadata={"tags": ["parameters"]}))
+    cells += [new_code_cell(source) for source in sources]
+    metadata = {"kernelspec": {"name": "python3", "language": "python", "display_name": "x"}}
+    return new_notebook(cells=cells, metadata=metadata)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of adversarial notebooks in place of the package's own."""
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    pages = {
+        "01_good": notebook("print(model, count, level, title, flag)"),
+        "02_broken": notebook(
+            "print('so far')", "raise ValueError('on purpose')", "print('never')"
+        ),
+        "03_exit": notebook("import sys; print('bye'); sys.exit(0)", "print('never')"),
+        "04_silent": notebook("x = 1"),
+    }
+    for name, page in pages.items():
+        nbformat.write(page, folder / f"{name}.ipynb")
+    monkeypatch.setattr(batch, "notebooks_folder", lambda: folder)
+    return folder
+
+
+def run(out, notebooks, **options):
+    return batch.run([MODEL], notebooks=notebooks, out=out, progress=False, **options)
+
+
+def text_of(path):
+    page = nbformat.read(path, as_version=4)
+    return "".join(
+        output.get("text", "") for cell in page.cells for output in cell.get("outputs", [])
+    )
+
+
+def test_a_good_notebook_is_published_with_its_parameters(folder, tmp_path):
+    parameters = {"count": "7", "level": "1", "title": "true", "flag": "false"}
+    (outcome,) = run(tmp_path, ["good"], parameters=parameters)
+    assert outcome.status == "executed"
+    assert outcome.path == tmp_path / "executed" / MODEL / "01_good.ipynb"
+    assert text_of(outcome.path) == "minilm-l6 7 1.0 true False\n"
+    assert str(tmp_path) not in outcome.path.read_text()
+
+
+def test_what_is_up_to_date_is_not_executed_again(folder, tmp_path):
+    run(tmp_path, ["good"])
+    assert run(tmp_path, ["good"])[0].status == "up to date"
+    assert run(tmp_path, ["good"], force=True)[0].status == "executed"
+    assert run(tmp_path, ["good"], parameters={"count": "4"})[0].status == "executed"
+    nbformat.write(notebook("print('new')"), folder / "01_good.ipynb")
+    assert run(tmp_path, ["good"])[0].status == "executed"
+    assert text_of(tmp_path / "executed" / MODEL / "01_good.ipynb") == "new\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("02_broken", "(raise ValueError('on purpose')): ValueError: on purpose"),
+        ("03_exit", "did not run: print('never')"),
+        ("04_silent", "no cell has an output"),
+    ],
+)
+def test_a_failed_copy_is_never_where_the_book_looks(folder, tmp_path, name, message):
+    # A page of an earlier success must not survive: it is no longer what the notebook gives.
+    stale = tmp_path / "executed" / MODEL / f"{name}.ipynb"
+    stale.parent.mkdir(parents=True)
+    nbformat.write(notebook(), stale)
+    outcomes = run(tmp_path, [name, "good"])
+    assert {o.notebook: o.status for o in outcomes} == {name: "failed", "01_good": "executed"}
+    failed = next(o for o in outcomes if o.status == "failed")
+    assert message in failed.message
+    assert [p.name for p in (tmp_path / "executed" / MODEL).iterdir()] == ["01_good.ipynb"]
+    assert failed.path == tmp_path / "failed" / MODEL / f"{name}.ipynb"
+    assert failed.path.is_file()
+
+
+def test_a_mended_notebook_clears_its_failure(folder, tmp_path):
+    run(tmp_path, ["broken"])
+    nbformat.write(notebook("print('mended')"), folder / "02_broken.ipynb")
+    (outcome,) = run(tmp_path, ["broken"])
+    assert outcome.status == "executed"
+    assert not (tmp_path / "failed" / MODEL / "02_broken.ipynb").exists()
+
+
+def test_unknown_names_stop_before_anything_runs(folder, tmp_path):
+    out = tmp_path / "out"
+    with pytest.raises(NotebookError, match=r"'coutn'\. Did you mean count\?"):
+        run(out, ["good"], parameters={"coutn": "1"})
+    with pytest.raises(NotebookError, match="'model' has an option of its own"):
+        run(out, ["good"], parameters={"model": "x"})
+    with pytest.raises(NotebookError, match="count is 'many', expected a int"):
+        run(out, ["good"], parameters={"count": "many"})
+    with pytest.raises(NotebookError, match="fits no notebook; there are 01_good, 02_broken"):
+        run(out, ["nothing"])
+    with pytest.raises(NotebookError, match="fits several notebooks"):
+        run(out, ["0"])
+    with pytest.raises(CheckpointError, match="Did you mean minilm-l6"):
+        batch.run([MODEL, "minilm"], notebooks=["good"], out=out, progress=False)
+    assert not out.exists()
+
+
+def test_a_notebook_without_parameters_is_told(folder, tmp_path):
+    nbformat.write(notebook("print(1)", parameters=None), folder / "05_none.ipynb")
+    with pytest.raises(NotebookError, match="05_none declares no parameter"):
+        run(tmp_path / "out", ["none"])
+
+
+def test_an_interrupt_leaves_no_page(folder, tmp_path, monkeypatch):
+    def interrupt(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(batch.papermill, "execute_notebook", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, ["good"])
+    assert not list(tmp_path.glob("executed/*/*"))
+
+
+def test_the_environment_is_restored(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
+    import os
+
+    before = dict(os.environ)
+    run(tmp_path, ["good"])
+    assert dict(os.environ) == before
+
+
+def test_all_bundled_models_give_notebooks_and_tables(tmp_path):
+    """The package's own notebook, end to end, for every kind of value sharing."""
+    outcomes = batch.run(
+        ["smollm2-135m", "gemma-3-270m", MODEL], notebooks=["survey"], out=tmp_path, progress=False
+    )
+    assert [outcome.status for outcome in outcomes] == ["executed"] * 3
+    for model in ("smollm2-135m", "gemma-3-270m", MODEL):
+        assert (tmp_path / "results" / model / "survey.parquet").is_file()
+    gemma = (tmp_path / "executed/gemma-3-270m/01_closure_survey.ipynb").read_text()
+    assert "no wrong $V$ exists" in gemma
+    assert "No head of this model reaches" in gemma
+    smollm = (tmp_path / "executed/smollm2-135m/01_closure_survey.ipynb").read_text()
+    assert "Of **270 heads**, **13** (4.8%)" in smollm
+    assert "/s]" not in smollm  # no progress bar on a page
