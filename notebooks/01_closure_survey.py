@@ -57,14 +57,7 @@ from scaled_idempotence.experiments.survey import summary, sweep
 
 si.plots.set_theme()
 weights = si.open_model(model, revision=revision or None, norm=norm)
-display(
-    Markdown(
-        f"This page was made for **{weights.name}**: {weights.topology}, {weights.n_layers} layers "
-        f"of {weights.n_heads} query heads, value heads a layer: {weights.n_value_heads}, head dimension "
-        f"$r = {weights.d_head}$, width $d = {weights.d_model}$; norm treatment: {weights.norm}."
-        + (f" ({weights.norm_remark}.)" if norm == "folded" and weights.norm_remark else "")
-    )
-)
+display(Markdown(weights.description))
 
 # %% [markdown]
 # ## The score

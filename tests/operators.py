@@ -37,3 +37,8 @@ def factors(draw, batch=(), max_r=16, max_extra=24):
         pair[0] = pair[0] * torch.logspace(0, -draw(st.integers(0, 8)), r, dtype=torch.float64)
     scale = 10.0 ** draw(st.integers(-12, 12))
     return pair[0] * scale, pair[1]
+
+
+def orthogonal(r: int, seed: int) -> Tensor:
+    """An orthogonal matrix that is not the identity."""
+    return torch.from_numpy(np.linalg.qr(np.random.default_rng(seed).normal(size=(r, r)))[0])

@@ -4,7 +4,10 @@ from .checkpoints.bundled import fetch as fetch
 from .checkpoints.model import LayerFactors as LayerFactors
 from .checkpoints.model import OVModel as OVModel
 from .checkpoints.model import open_model as open_model
+from .experiments.factorial import factorial as factorial
+from .experiments.orientation import orientation as orientation
 from .experiments.results import load_result as load_result
+from .experiments.support import support as support
 from .experiments.survey import survey as survey
 from .linalg.closure import closure as closure
 from .linalg.closure import closure_scores as closure_scores
@@ -12,3 +15,13 @@ from .linalg.closure import copying_score as copying_score
 from .linalg.factors import effective_rank as effective_rank
 from .linalg.factors import singular_values as singular_values
 from .linalg.pairing import layer_scores as layer_scores
+from .linalg.principal import core_closure as core_closure
+from .linalg.principal import principal_coordinates as principal_coordinates
+from .linalg.scramble import haar_scramble as haar_scramble
+from .linalg.scramble import null_closure as null_closure
+from .linalg.scramble import refactor as refactor
+from .linalg.scramble import signed_permutation_scramble as signed_permutation_scramble
+from .linalg.support import isotropy as isotropy
+from .linalg.support import latent_closure as latent_closure
+from .linalg.support import overlap as overlap
+from .linalg.support import response_decomposition as response_decomposition

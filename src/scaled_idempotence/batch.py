@@ -26,6 +26,7 @@ from .checkpoints.bundled import BUNDLED, cache_folder
 from .checkpoints.model import OVModel, open_model
 from .errors import NotebookError
 from .experiments.progress import progress_bar
+from .experiments.results import code_id
 from .pages import page_faults
 
 # Parameters that `run` itself gives to every notebook.
@@ -317,8 +318,7 @@ def _fingerprint(model: OVModel, path: Path, values: Mapping[str, object]) -> st
     digest = hashlib.sha256(path.read_bytes())
     digest.update(json.dumps(dict(values), sort_keys=True).encode())
     digest.update(model.weights_id.encode())
-    for source in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(source.read_bytes())
+    digest.update(code_id().encode())
     for package in ("torch", "numpy", "scipy", "pandas", "matplotlib", "seaborn"):
         digest.update(f"{package} {version(package)}".encode())
     return digest.hexdigest()

@@ -8,6 +8,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
+from scipy import stats
 
 from .experiments.survey import STRONG, THRESHOLDS, sweep
 
@@ -34,6 +35,16 @@ def set_theme() -> None:
     )
 
 
+def _subplots(*args, **kwargs) -> tuple:
+    """`plt.subplots` of a figure that belongs to the caller alone.
+
+    Left open, pyplot would keep it in memory and a notebook would show it a second time.
+    """
+    figure, axes = plt.subplots(*args, **kwargs)
+    plt.close(figure)
+    return figure, axes
+
+
 def closure_map(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
     """Draw the layer x head map of closure; strong heads are framed.
 
@@ -52,7 +63,7 @@ def closure_map(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
     n_heads, n_layers = grid.shape
     width = float(np.clip(0.28 * n_layers + 2.0, 5.0, 13.0))
     height = float(np.clip(0.28 * n_heads + 1.2, 2.2, 9.0))
-    figure, axes = plt.subplots(figsize=(width, height))
+    figure, axes = _subplots(figsize=(width, height))
     sns.heatmap(
         grid,
         ax=axes,
@@ -94,7 +105,7 @@ def closure_distribution(heads: pd.DataFrame, threshold: float = STRONG) -> Figu
     """
     trained = heads.closure.dropna()
     control = heads.wrong_v_closure.dropna()
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 3.8))
+    figure, (left, right) = _subplots(1, 2, figsize=(10.5, 3.8))
     sns.ecdfplot(x=trained, ax=left, color=TRAINED, label="trained pair $O_h V_{g(h)}^T$")
     if len(control):
         sns.ecdfplot(
@@ -140,7 +151,7 @@ def threshold_sweep(
     Figure
     """
     table = sweep(heads, thresholds)
-    figure, axes = plt.subplots(figsize=(6.4, 3.6))
+    figure, axes = _subplots(figsize=(6.4, 3.6))
     axes.plot(table.threshold, table.share, "o-", color=TRAINED, label="trained pairs")
     if table.wrong_v.notna().all():
         n_control = heads.wrong_v_closure.notna().sum()
@@ -174,7 +185,7 @@ def gain_and_sign(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
     defined = heads[heads.closure.notna()]
     sign = np.where(defined.alpha < 0, "negative", "positive")
     relative = defined.return_gain / defined.return_gain.median()
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 3.8), sharey=True)
+    figure, (left, right) = _subplots(1, 2, figsize=(10.5, 3.8), sharey=True)
     style = {
         "hue": sign,
         "style": sign,
@@ -212,7 +223,7 @@ def closure_by_layer(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
     -------
     Figure
     """
-    figure, axes = plt.subplots(figsize=(8.5, 3.6))
+    figure, axes = _subplots(figsize=(8.5, 3.6))
     strong = heads.closure >= threshold
     axes.plot(heads.layer[~strong], heads.closure[~strong], "o", color=TRAINED, alpha=0.45, ms=4)
     axes.plot(heads.layer[strong], heads.closure[strong], "D", color=CONTROL, ms=5)
@@ -222,4 +233,274 @@ def closure_by_layer(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
     axes.set(xlabel="layer", ylabel="closure $P$", ylim=(-0.02, 1.02))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+def core_anatomy(cores: dict[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
+    """Draw heads as transport core K, support D and response K D K.
+
+    Parameters
+    ----------
+    cores : dict of str to (K, cosines)
+        ``K`` (r, r) and ``cosines`` (r,) of each head, by the row's label.
+
+    Returns
+    -------
+    Figure
+        A row a head. Cores are scaled to unit largest entry, so colours compare shapes.
+    """
+    figure, grid = _subplots(
+        len(cores), 3, figsize=(10.5, 3.4 * len(cores)), squeeze=False, sharex=True, sharey=True
+    )
+    for row, (label, (K, cosines)) in zip(grid, cores.items(), strict=True):
+        D = np.diag(cosines)
+        for axes, name, matrix in zip(
+            row, ("core $K$", "support $D$", "response $K D K$"), (K, D, K @ D @ K), strict=True
+        ):
+            image = axes.imshow(
+                matrix / np.abs(matrix).max(), cmap="RdBu_r", vmin=-1, vmax=1, interpolation="none"
+            )
+            axes.set_title(f"{label}: {name}", fontsize="small", loc="left")
+            axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+            axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    figure.colorbar(image, ax=grid, label="entry / largest entry", shrink=0.7)
+    return figure
+
+
+def principal_angles(
+    cosines: np.ndarray, closure: np.ndarray, random_overlap: float, threshold: float = STRONG
+) -> Figure:
+    """Draw the cosines of the principal angles of every head.
+
+    Parameters
+    ----------
+    cosines : (n, r) ndarray
+    closure : (n,) ndarray
+    random_overlap : float
+        ``r / d``; its root is the rms cosine of random subspaces.
+    threshold : float
+
+    Returns
+    -------
+    Figure
+    """
+    figure, axes = _subplots(figsize=(7.5, 3.8))
+    order = np.arange(1, cosines.shape[1] + 1)
+    strong = closure >= threshold
+    axes.plot(order, cosines[~strong].T, color=TRAINED, alpha=0.12, linewidth=0.8)
+    axes.plot(order, cosines[strong].T, color=CONTROL, alpha=0.8, linewidth=1.1)
+    handles = [
+        plt.Line2D([], [], color=TRAINED, label="ordinary heads"),
+        plt.Line2D([], [], color=REFERENCE, linestyle=":", label="rms of random subspaces"),
+    ]
+    if strong.any():
+        handles.insert(0, plt.Line2D([], [], color=CONTROL, label="strong heads"))
+    axes.axhline(np.sqrt(random_overlap), color=REFERENCE, linestyle=":")
+    axes.set(xlabel="principal angle, from the smallest", ylabel=r"$\cos\theta$", ylim=(0, 1.02))
+    axes.legend(handles=handles, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
+    return figure
+
+
+def latent_against_closure(support: pd.DataFrame, threshold: float = STRONG) -> Figure:
+    """Draw closure against that of the latent core, coloured by isotropy.
+
+    Parameters
+    ----------
+    support : DataFrame
+        From `scaled_idempotence.support`.
+    threshold : float
+
+    Returns
+    -------
+    Figure
+    """
+    figure, axes = _subplots(figsize=(5.8, 4.6))
+    points = axes.scatter(
+        support.latent_closure, support.closure, c=support.isotropy, cmap="viridis", s=18
+    )
+    axes.plot([0, 1], [0, 1], color=REFERENCE, linewidth=1, linestyle=":")
+    axes.axhline(threshold, color=REFERENCE, linewidth=1, linestyle=":")
+    axes.set(
+        xlabel="closure of the latent core $P_I(K)$",
+        ylabel="closure $P_D(K)$",
+        xlim=(-0.02, 1.02),
+        ylim=(-0.02, 1.02),
+        aspect="equal",
+    )
+    figure.colorbar(points, ax=axes, label="isotropy $I_D$")
+    return figure
+
+
+def response_plane(support: pd.DataFrame, threshold: float = STRONG) -> Figure:
+    """Draw what uneven angles do to each head's response: radial, rotation and leakage.
+
+    Parameters
+    ----------
+    support : DataFrame
+        From `scaled_idempotence.support`.
+    threshold : float
+
+    Returns
+    -------
+    Figure
+    """
+    figure, axes = _subplots(figsize=(6.8, 4.4))
+    strong = support.closure >= threshold
+    shades = {"cmap": "magma_r", "vmin": 0, "vmax": support.leakage.max()}
+    for mask, marker, size, label in ((~strong, "o", 18, "ordinary"), (strong, "D", 34, "strong")):
+        part = support[mask]
+        if len(part):
+            points = axes.scatter(
+                part.radial,
+                part.rotation,
+                c=part.leakage,
+                marker=marker,
+                s=size,
+                edgecolors=REFERENCE,
+                linewidths=0.3,
+                label=label,
+                **shades,
+            )
+    axes.axhline(0, color=REFERENCE, linewidth=1, linestyle=":")
+    axes.axvline(0, color=REFERENCE, linewidth=1, linestyle=":")
+    axes.set(xlabel="radial $a$", ylabel="rotation $b$ (up: towards closure)")
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    figure.colorbar(points, ax=axes, label="leakage $|w|$")
+    return figure
+
+
+def interaction_by_layer(layers: pd.DataFrame) -> Figure:
+    """Draw the factorial interaction of every layer beside its wrong-V control.
+
+    Parameters
+    ----------
+    layers : DataFrame
+        From `scaled_idempotence.experiments.factorial.layer_interactions`.
+
+    Returns
+    -------
+    Figure
+    """
+    figure, axes = _subplots(figsize=(8.5, 3.6))
+    axes.axhline(0, color=REFERENCE, linewidth=1, linestyle=":")
+    axes.plot(layers.index, layers.interaction, "o", color=TRAINED, label="trained pairs")
+    axes.plot(layers.index, layers.control_interaction, "x", color=CONTROL, label="wrong $V$")
+    # Most layers lie within a decade or two of each other, the control near zero on either side.
+    smallest = layers.interaction.abs().min()
+    axes.set_yscale("symlog", linthresh=max(float(smallest), 1e-6))
+    axes.set(xlabel="layer", ylabel="interaction $I_{DK}$ (layer mean)")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    return figure
+
+
+def trained_against_scrambled(orientation: pd.DataFrame) -> Figure:
+    """Draw closure before and after scrambling: head by head, and by layer.
+
+    Parameters
+    ----------
+    orientation : DataFrame
+        From `scaled_idempotence.orientation`.
+
+    Returns
+    -------
+    Figure
+        Left, a mark a head and kind of scramble on logarithmic axes; right, layer medians.
+    """
+    figure, (left, right) = _subplots(1, 2, figsize=(10.5, 4.2))
+    kinds = (
+        ("permutation_closure", CONTROL, "x", "signed permutations"),
+        ("haar_closure", "#009E73", "+", "Haar rotations"),
+    )
+    for column, color, marker, label in kinds:
+        left.plot(
+            orientation[column],
+            orientation.closure,
+            marker,
+            color=color,
+            ms=4,
+            label=label,
+            alpha=0.8,
+        )
+    values = orientation[["closure", "permutation_closure", "haar_closure"]]
+    ends = np.array([values.min(axis=None) / 2, 1.0])
+    left.plot(ends, ends, color=REFERENCE, linewidth=1, linestyle=":")
+    left.set(xscale="log", yscale="log", xlabel="closure, scrambled", ylabel="closure, trained")
+    left.legend(frameon=False, loc="lower right")
+    medians = orientation.groupby("layer")[list(values)].median()
+    right.plot(medians.index, medians.closure, "o-", color=TRAINED, ms=4, label="trained")
+    for column, color, marker, label in kinds:
+        right.plot(medians.index, medians[column], marker + "--", color=color, ms=5, label=label)
+    right.set(yscale="log", xlabel="layer", ylabel="closure, layer median")
+    right.xaxis.set_major_locator(MaxNLocator(integer=True))
+    right.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize="small")
+    return figure
+
+
+def closure_against_null(orientation: pd.DataFrame, threshold: float = STRONG) -> Figure:
+    """Draw every head's closure against its own closed-form null.
+
+    Parameters
+    ----------
+    orientation : DataFrame
+        From `scaled_idempotence.orientation`.
+    threshold : float
+
+    Returns
+    -------
+    Figure
+    """
+    figure, axes = _subplots(figsize=(6.8, 4.4))
+    strong = orientation.closure >= threshold
+    for mask, color, marker, label in (
+        (~strong, TRAINED, "o", "ordinary heads"),
+        (strong, CONTROL, "D", "strong heads"),
+    ):
+        if mask.any():
+            axes.plot(
+                orientation.null[mask],
+                orientation.closure[mask],
+                marker,
+                color=color,
+                ms=4,
+                alpha=0.7,
+                label=label,
+            )
+    ends = np.array([orientation.null.min() / 1.2, orientation.null.max() * 1.2])
+    axes.plot(ends, ends, color=REFERENCE, label="$P = P_0$")
+    axes.plot(
+        ends, stats.chi2.isf(0.01, df=1) * ends, "--", color=REFERENCE, label="1% of random turns"
+    )
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel=r"null $P_0 = \sum s_i^6 / (\sum s_i^2)^3$",
+        ylabel="closure $P$",
+    )
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    return figure
+
+
+def null_distribution(ratios: dict[str, np.ndarray]) -> Figure:
+    """Draw quantiles of scrambled closure over its null against those of chi-square, 1 d.o.f.
+
+    Parameters
+    ----------
+    ratios : dict of str to (n,) ndarray
+        ``P / P0`` of many Haar scrambles, by head.
+
+    Returns
+    -------
+    Figure
+    """
+    figure, axes = _subplots(figsize=(5.4, 4.4))
+    palette = sns.color_palette("colorblind", len(ratios))
+    largest = 0.0
+    for color, (label, values) in zip(palette, ratios.items(), strict=True):
+        theory = stats.chi2.ppf((np.arange(len(values)) + 0.5) / len(values), df=1)
+        axes.plot(theory, np.sort(values), ".", color=color, label=label, ms=4)
+        largest = max(largest, theory[-1])
+    axes.plot([0, largest], [0, largest], color=REFERENCE, linewidth=1, linestyle=":")
+    axes.set(xlabel=r"quantiles of $\chi^2_1$", ylabel="quantiles of $P / P_0$, scrambled")
+    axes.legend(frameon=False)
     return figure

@@ -107,6 +107,22 @@ class OVModel:
         """Name of the model's results: its name, and the norm treatment unless it is raw."""
         return self.name if self.norm == "raw" else f"{self.name}-{self.norm}"
 
+    @property
+    def description(self) -> str:
+        """One sentence in Markdown that says what a page was made for."""
+        sharing = {
+            "MHA": f"{self.n_heads} heads",
+            "GQA": f"{self.n_heads} query heads on {self.n_value_heads} value heads",
+            "MQA": f"{self.n_heads} query heads on one value head",
+        }[self.topology]
+        norm = {"raw": "the stored weights", "folded": "weights with the norms' gains folded in"}
+        remark = f" ({self.norm_remark})" if self.norm == "folded" and self.norm_remark else ""
+        return (
+            f"This page was made for **{self.name}**: {self.topology}, {self.n_layers} layers of "
+            f"{sharing}, head dimension $r = {self.d_head}$, width $d = {self.d_model}$, from "
+            f"{norm[self.norm]}{remark}."
+        )
+
     def __len__(self) -> int:
         return self.n_layers
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -57,25 +59,19 @@ def result_path(results_dir: str | Path, label: str, experiment: str) -> Path:
     return Path(results_dir) / label / f"{experiment}.parquet"
 
 
-def save_result(
-    table: pd.DataFrame, results_dir: str | Path, model: OVModel, experiment: str
-) -> Path:
-    """Write a result table atomically.
-
-    Parameters
-    ----------
-    table : DataFrame
-    results_dir : str or Path
-    model : OVModel
-    experiment : str
+@cache
+def code_id() -> str:
+    """Hash the package's own source: results of other code are other results.
 
     Returns
     -------
-    Path
+    str
     """
-    path = result_path(results_dir, model.label, experiment)
-    write_table(table, path)
-    return path
+    package = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for source in sorted(package.rglob("*.py")):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
 
 
 def check_table_path(path: Path) -> None:

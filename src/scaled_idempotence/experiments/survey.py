@@ -12,8 +12,7 @@ from ..checkpoints.model import LayerFactors, OVModel
 from ..linalg.closure import STATUS_REASONS, copying_score
 from ..linalg.factors import effective_rank, return_core, singular_values
 from ..linalg.pairing import layer_permutation_p, layer_scores, trained_rank, wrong_v_closure
-from .progress import progress_bar
-from .results import provenance, save_result
+from .layerwise import layerwise
 
 #: Closure from which the paper calls a head strong.
 STRONG = 0.9
@@ -51,12 +50,7 @@ def survey(
     >>> round(float(heads.closure.max()), 4)
     0.9533
     """
-    layers = progress_bar(model, f"survey {model.label}", "layer", progress)
-    table = pd.concat([survey_layer(layer) for layer in layers], ignore_index=True)
-    table.attrs = provenance(model)
-    if results_dir is not None:
-        save_result(table, results_dir, model, "survey")
-    return table
+    return layerwise(model, "survey", survey_layer, results_dir=results_dir, progress=progress)
 
 
 def survey_layer(layer: LayerFactors) -> pd.DataFrame:

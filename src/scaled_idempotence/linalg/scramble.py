@@ -1,0 +1,278 @@
+"""Scrambles: turn a core between its bases and keep everything else, or know what that gives.
+
+``K' = P_L K P_R^T`` with orthogonal ``P_L, P_R`` has the singular values of ``K``, and the bases
+and angles are not touched, so any change of closure is due to orientation alone (22).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import Tensor
+
+from .factors import EPS, as_float64
+
+
+class ScrambleAudit(NamedTuple):
+    """What a scramble promises to keep, measured.
+
+    Attributes
+    ----------
+    singular_values : (...) Tensor
+        Largest deviation of a singular value, relative to the largest one.
+    norm : (...) Tensor
+        Relative deviation of the Frobenius norm.
+    """
+
+    singular_values: Tensor
+    norm: Tensor
+
+
+class RankAudit(NamedTuple):
+    """Numerical rank of a core.
+
+    Attributes
+    ----------
+    rank : (...) Tensor of int64
+        Singular values above ``max(m, n) * eps * s_max``.
+    ratio : (...) Tensor
+        ``s_min / s_max``.
+    """
+
+    rank: Tensor
+    ratio: Tensor
+
+
+def draw_seed(*identity: str | int) -> int:
+    """Make a seed out of what a draw is for.
+
+    Parameters
+    ----------
+    *identity : str or int
+        Such as model, layer, head, kind and draw.
+
+    Returns
+    -------
+    int
+        Of 128 bits; the same on every machine, whatever else is drawn and in which order.
+    """
+    text = "\x1f".join(map(str, identity))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big")
+
+
+def _generators(batch: tuple[int, ...], seeds: Sequence | int, kind: str, draws: int):
+    """One generator for each head and draw, so that no draw depends on another."""
+    if isinstance(seeds, int):
+        seeds = [f"{seeds}:{index}" for index in np.ndindex(batch)]
+    seeds = list(seeds)
+    n_heads = int(np.prod(batch, dtype=int))
+    if len(seeds) != n_heads:
+        raise ValueError(
+            f"got {len(seeds)} seeds, expected one for each of the {n_heads} cores of a batch of "
+            f"shape {batch}; or pass one integer for all"
+        )
+    for seed in seeds:
+        yield [np.random.default_rng(draw_seed(seed, kind, draw)) for draw in range(draws)]
+
+
+def signed_permutation_scramble(
+    K: Tensor | np.ndarray, draws: int = 8, seeds: Sequence | int = 0
+) -> Tensor:
+    """Scramble cores by independent signed permutations from both sides (22).
+
+    Parameters
+    ----------
+    K : (..., r, r) Tensor or ndarray
+        Transport cores.
+    draws : int
+        Scrambles a core; the paper compares the median of eight.
+    seeds : int, or sequence of str or int
+        One for all, or one for each core in the batch's order. A core's draws depend on its own
+        seed alone.
+
+    Returns
+    -------
+    (..., draws, r, r) Tensor
+
+    Raises
+    ------
+    ValueError
+        If the number of seeds is not that of the cores.
+    """
+    K = as_float64(K)
+    batch, r = K.shape[:-2], K.shape[-1]
+    rows, columns, signs = [], [], []
+    for generators in _generators(batch, seeds, "signed permutation", draws):
+        for rng in generators:
+            rows.append(rng.permutation(r))
+            columns.append(rng.permutation(r))
+            signs.append(rng.choice((-1.0, 1.0), size=(2, r)))
+    shape = (*batch, draws)
+    rows = torch.from_numpy(np.array(rows)).view(*shape, r, 1).expand(*shape, r, r)
+    columns = torch.from_numpy(np.array(columns)).view(*shape, 1, r).expand(*shape, r, r)
+    signs = torch.from_numpy(np.array(signs)).view(*shape, 2, r)
+    turned = K[..., None, :, :].expand(*shape, r, r).gather(-2, rows).gather(-1, columns)
+    return turned * signs[..., 0, :, None] * signs[..., 1, None, :]
+
+
+def haar_orthogonal(r: int, generators: Sequence[np.random.Generator]) -> Tensor:
+    """Draw orthogonal matrices from the Haar measure.
+
+    Parameters
+    ----------
+    r : int
+    generators : sequence of numpy.random.Generator
+        One a matrix.
+
+    Returns
+    -------
+    (n, r, r) Tensor
+    """
+    normal = torch.from_numpy(np.stack([rng.standard_normal((r, r)) for rng in generators]))
+    Q, R = torch.linalg.qr(normal)
+    # Without this the law of Q depends on the sign convention of the QR routine.
+    return Q * R.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]
+
+
+def haar_scramble(K: Tensor | np.ndarray, draws: int = 2, seeds: Sequence | int = 0) -> Tensor:
+    """Scramble cores by independent Haar-orthogonal matrices from both sides (22).
+
+    Parameters
+    ----------
+    K : (..., r, r) Tensor or ndarray
+        Transport cores.
+    draws : int
+        Scrambles a core.
+    seeds : int, or sequence of str or int
+        As for `signed_permutation_scramble`.
+
+    Returns
+    -------
+    (..., draws, r, r) Tensor
+
+    Raises
+    ------
+    ValueError
+        If the number of seeds is not that of the cores.
+    """
+    K = as_float64(K)
+    batch, r = K.shape[:-2], K.shape[-1]
+    generators = [g for head in _generators(batch, seeds, "haar", draws) for g in head]
+    # Left and right come out of one generator in turn, so they are drawn in two calls.
+    left = haar_orthogonal(r, generators).view(*batch, draws, r, r)
+    right = haar_orthogonal(r, generators).view(*batch, draws, r, r)
+    return left @ K[..., None, :, :] @ right.mT
+
+
+def scramble_audit(K: Tensor, scrambled: Tensor) -> ScrambleAudit:
+    """Measure what scrambles promise to keep.
+
+    Parameters
+    ----------
+    K : (..., r, r) Tensor
+    scrambled : (..., draws, r, r) Tensor
+
+    Returns
+    -------
+    ScrambleAudit
+        The worst over the draws.
+    """
+    s = torch.linalg.svdvals(K)[..., None, :]
+    s_max = s[..., :1]
+    deviation = ((torch.linalg.svdvals(scrambled) - s) / s_max).abs().amax((-2, -1))
+    norm = torch.linalg.matrix_norm(K)[..., None]
+    return ScrambleAudit(
+        deviation, ((torch.linalg.matrix_norm(scrambled) - norm) / norm).abs().amax(-1)
+    )
+
+
+def rank_audit(s: Tensor, width: int) -> RankAudit:
+    """Numerical rank, and how far the smallest singular value is from zero.
+
+    Parameters
+    ----------
+    s : (..., r) Tensor
+        Singular values, descending.
+    width : int
+        Larger side of the matrix that they belong to.
+
+    Returns
+    -------
+    RankAudit
+    """
+    tolerance = width * EPS * s[..., :1]
+    return RankAudit((s > tolerance).sum(-1), s[..., -1] / s[..., 0])
+
+
+def refactor(K: Tensor, Q_O: Tensor, Q_V: Tensor, V: Tensor) -> Tensor:
+    """Write ``Q_O K Q_V^T`` as ``O' V^T`` with a given ``V``, so that a group keeps its value.
+
+    Parameters
+    ----------
+    K : (..., r, r) Tensor
+        Any core between the two bases.
+    Q_O, Q_V : (..., d, r) Tensor
+        Orthonormal bases.
+    V : (..., d, r) Tensor
+        Value factor of full column rank with the range of ``Q_V``.
+
+    Returns
+    -------
+    (..., d, r) Tensor
+        ``O'``.
+    """
+    # V = Q_V R, so O' R^T = Q_O K.
+    R = Q_V.mT @ V
+    return torch.linalg.solve(R, (Q_O @ K).mT).mT
+
+
+def null_closure(s: Tensor | np.ndarray) -> Tensor:
+    """Expected closure of a core with a random orientation, to first order and in closed form.
+
+    With ``K = U diag(s) W^T`` and Haar-random ``U, W`` the response ``K D K`` has a random
+    direction and ``P`` is about ``P0`` times a chi-square variable of one degree of freedom,
+    ``P0 = sum(s^6) / sum(s^2)^3``, whatever the angles are.
+
+    Parameters
+    ----------
+    s : (..., r) Tensor or ndarray
+        Singular values of ``T`` (those of ``K``), in any unit.
+
+    Returns
+    -------
+    (...) Tensor
+        ``1 / r^2`` for a flat spectrum, 1 for rank one.
+
+    See Also
+    --------
+    null_test : z and p value of an observed closure.
+    """
+    energy = as_float64(s).square()
+    energy = energy / energy.sum(-1, keepdim=True)
+    return energy.pow(3).sum(-1)
+
+
+def null_test(closure: Tensor, null: Tensor) -> tuple[Tensor, Tensor]:
+    """Compare an observed closure with its closed-form null.
+
+    Parameters
+    ----------
+    closure : (...) Tensor
+    null : (...) Tensor
+        From `null_closure`.
+
+    Returns
+    -------
+    z : (...) Tensor
+        ``sqrt(P / P0)``, the size of a standard normal variable under the null.
+    p : (...) Tensor
+        Its two-sided p-value.
+    """
+    ratio = closure / null
+    p = torch.from_numpy(np.asarray(stats.chi2.sf(ratio.numpy(), df=1)))
+    return ratio.sqrt(), p
