@@ -5,6 +5,7 @@ from .checkpoints.model import LayerFactors as LayerFactors
 from .checkpoints.model import OVModel as OVModel
 from .checkpoints.model import open_model as open_model
 from .experiments.results import load_result as load_result
+from .experiments.sharing import sharing as sharing
 from .experiments.survey import survey as survey
 from .linalg.closure import closure as closure
 from .linalg.closure import closure_scores as closure_scores
@@ -12,3 +13,4 @@ from .linalg.closure import copying_score as copying_score
 from .linalg.factors import effective_rank as effective_rank
 from .linalg.factors import singular_values as singular_values
 from .linalg.pairing import layer_scores as layer_scores
+from .linalg.sharing import nearest_idempotent as nearest_idempotent
