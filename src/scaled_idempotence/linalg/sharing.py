@@ -752,7 +752,7 @@ def _action_scores(
     # Without T_j^2 there is no alpha_j, but its products with others still have directions.
     directed = ~broken & ~product_zero
     right_norm_j = right_norm[..., None, :]
-    units = (left_norm[..., :, None] * right_norm_j) ** 2
+    norms = left_norm[..., :, None] * right_norm_j
 
     def where(condition: Tensor, x: Tensor) -> Tensor:
         return torch.where(condition, x, torch.nan)
@@ -763,7 +763,7 @@ def _action_scores(
         F=where(directed, 1.0 - residual / product),
         beta=where(~broken, with_left * right_norm_j),
         rho=where(~broken, with_left / alpha),
-        residual=where(~broken, residual * units),
+        residual=where(~broken, (residual.sqrt() * norms).square()),
         band_residual=where(~broken, residual / alpha**2),
         status=status,
     )
