@@ -7,6 +7,7 @@ from .checkpoints.model import open_model as open_model
 from .experiments.factorial import factorial as factorial
 from .experiments.orientation import orientation as orientation
 from .experiments.results import load_result as load_result
+from .experiments.sharing import sharing as sharing
 from .experiments.support import support as support
 from .experiments.survey import survey as survey
 from .linalg.closure import closure as closure
@@ -21,6 +22,12 @@ from .linalg.scramble import haar_scramble as haar_scramble
 from .linalg.scramble import null_closure as null_closure
 from .linalg.scramble import refactor as refactor
 from .linalg.scramble import signed_permutation_scramble as signed_permutation_scramble
+from .linalg.sharing import algebra_element as algebra_element
+from .linalg.sharing import algebra_parts as algebra_parts
+from .linalg.sharing import free_part as free_part
+from .linalg.sharing import in_algebra as in_algebra
+from .linalg.sharing import nearest_idempotent as nearest_idempotent
+from .linalg.sharing import sibling_scores as sibling_scores
 from .linalg.support import isotropy as isotropy
 from .linalg.support import latent_closure as latent_closure
 from .linalg.support import overlap as overlap

@@ -48,3 +48,17 @@ ORIENTATION = {
 
 #: Strong heads of the nine models under an isoclinic support, and what predicts strength.
 ISOCLINIC = {"strong": 1180, "stay_strong": 1088, "auroc_latent": 0.984, "auroc_isotropy": 0.945}
+
+#: Gain inheritance (25) in seven models that share values: medians over pairs.
+SHARING = pd.DataFrame(
+    [
+        ("TinyLlama-1.1B", 32, 224, 0.932, 0.974, 0.013),
+        ("SmolLM3-3B", 35, 105, 0.915, 0.966, 0.019),
+        ("Qwen3-4B-Base", 67, 201, 0.928, 0.964, 0.027),
+        ("Mistral-7B", 72, 216, 0.934, 0.970, 0.014),
+        ("Granite-3.3-2B", 142, 426, 0.936, 0.966, 0.017),
+        ("Falcon3-3B", 24, 48, 0.913, 0.959, 0.053),
+        ("Yi-1.5-6B", 34, 238, 0.922, 0.963, 0.022),
+    ],
+    columns=["model", "right_heads", "pairs", "F", "rho", "control_rho"],
+).set_index("model")

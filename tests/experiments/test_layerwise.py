@@ -57,7 +57,7 @@ def test_a_damaged_layer_is_computed_again(tmp_path, monkeypatch, content):
     whole, _ = run(tmp_path / "whole", monkeypatch)
     run(tmp_path, monkeypatch, stop_at=4)
     (part,) = (tmp_path / MODEL).glob(".survey-*")
-    (part / "0002.parquet").write_bytes(content)
+    (part / "0002-survey.parquet").write_bytes(content)
     table, computed = run(tmp_path, monkeypatch)
     assert computed == [2, 4, 5]
     pd.testing.assert_frame_equal(table, whole, check_exact=True)

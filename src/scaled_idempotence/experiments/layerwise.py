@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
@@ -46,33 +47,80 @@ def layerwise(
     DataFrame
         ``attrs`` holds the model's identity and the parameters.
     """
+    tables = layerwise_tables(
+        model,
+        experiment,
+        lambda layer, **options: {experiment: score_layer(layer, **options)},
+        names=(experiment,),
+        results_dir=results_dir,
+        progress=progress,
+        parameters=parameters,
+    )
+    return tables[experiment]
+
+
+def layerwise_tables(
+    model: OVModel,
+    experiment: str,
+    score_layer: Callable[..., Mapping[str, pd.DataFrame]],
+    *,
+    names: Sequence[str],
+    results_dir: str | Path | None,
+    progress: bool,
+    parameters: Mapping[str, object] | None = None,
+    remarks: Mapping[str, object] | None = None,
+) -> dict[str, pd.DataFrame]:
+    """Make several tables out of several tables a layer; see `layerwise`.
+
+    Parameters
+    ----------
+    model : OVModel
+    experiment : str
+        For the bar, and for the folder of finished layers.
+    score_layer : callable
+        Takes `LayerFactors` and the parameters, gives a table for each name.
+    names : sequence of str
+        Of the tables, and of their files.
+    results_dir : str or Path, optional
+    progress : bool
+    parameters : mapping, optional
+    remarks : mapping, optional
+        Further entries of ``attrs``.
+
+    Returns
+    -------
+    dict of str to DataFrame
+    """
     parameters = dict(parameters or {})
     identity = provenance(model) | parameters
-    if results_dir is None:
-        parts = None
-    else:
-        target = result_path(results_dir, model.label, experiment)
+    parts = None
+    if results_dir is not None:
         # Layers of other weights, other parameters or other code are not this run's.
         key = json.dumps([identity, code_id()], sort_keys=True)
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-        parts = target.parent / f".{experiment}-{digest}"
+        parts = Path(results_dir) / model.label / f".{experiment}-{digest}"
 
-    def layer_table(index: int) -> pd.DataFrame:
-        part = parts / f"{index:04d}.parquet" if parts else None
-        if part is not None and part.is_file():
-            try:
-                return pd.read_parquet(part)
-            except (ArrowInvalid, OSError):
-                part.unlink()  # damaged after it was written: computed again below
-        table = score_layer(model[index], **parameters)
-        if part is not None:
-            write_table(table, part)
-        return table
+    def layer_tables(index: int) -> Mapping[str, pd.DataFrame]:
+        files = {name: parts / f"{index:04d}-{name}.parquet" for name in names} if parts else {}
+        if files and all(file.is_file() for file in files.values()):
+            # A table that was damaged after it was written is computed again.
+            with suppress(ArrowInvalid, OSError):
+                return {name: pd.read_parquet(file) for name, file in files.items()}
+        tables = score_layer(model[index], **parameters)
+        for name, file in files.items():
+            write_table(tables[name], file)
+        return tables
 
     bar = progress_bar(range(len(model)), f"{experiment} {model.label}", "layer", progress)
-    table = pd.concat([layer_table(index) for index in bar], ignore_index=True)
-    table.attrs = identity
+    layers = [layer_tables(index) for index in bar]
+    result = {}
+    for name in names:
+        # An empty table tells no types, and would turn integers of the others into floats.
+        rows = [layer[name] for layer in layers if len(layer[name])] or [layers[0][name]]
+        result[name] = pd.concat(rows, ignore_index=True)
+        result[name].attrs = identity | dict(remarks or {})
+        if parts is not None:
+            write_table(result[name], result_path(results_dir, model.label, name))
     if parts is not None:
-        write_table(table, target)
         shutil.rmtree(parts, ignore_errors=True)
-    return table
+    return result
