@@ -40,8 +40,14 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-bench: $(STAMP)
+# pymanopt, the peer of the capacity search, is needed here and nowhere else.
+$(VENV)/.bench: $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	@touch $@
+
+bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/survey.py
+	$(BIN)/python benchmarks/capacity.py
 
 # The percent scripts are the source; the .ipynb files are derived, one way.
 notebooks: $(STAMP)

@@ -330,9 +330,10 @@ display(Markdown("\n\n".join(lines)))
 
 # %% tags=["hide-input"]
 sweep = sharing_sweep(result)
-shown = sweep.drop(columns=["control_F", "strong"] if weights.topology != "MHA" else ["control_F"])
+columns = ["threshold", "right_heads", "pairs", "F", "rho", "control_rho", "left_product_closure"]
 if weights.topology == "MHA":
-    shown = shown[["threshold", "strong", "anchor_cosine", "oblique_energy", "retrieved_first"]]
+    columns = ["threshold", "strong", "anchor_cosine", "oblique_energy"]
+shown = sweep[[*columns, "retrieved_first"]]
 display(
     shown.rename(columns=lambda name: name.replace("_", " "))
     .style.format(precision=3, na_rep="–")

@@ -62,3 +62,10 @@ SHARING = pd.DataFrame(
     ],
     columns=["model", "right_heads", "pairs", "F", "rho", "control_rho"],
 ).set_index("model")
+
+#: Capacity and attainment (23, 24), medians of the paper's models, smallest and largest.
+CAPACITY = {
+    "ordinary": (0.880, 0.926),
+    "strong": (0.988, 0.994),
+    "layer_medians_above": 0.8,
+}

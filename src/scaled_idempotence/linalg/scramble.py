@@ -226,9 +226,11 @@ def refactor(K: Tensor, Q_O: Tensor, Q_V: Tensor, V: Tensor) -> Tensor:
     (..., d, r) Tensor
         ``O'``.
     """
-    # V = Q_V R, so O' R^T = Q_O K.
-    R = Q_V.mT @ V
-    return torch.linalg.solve(R, (Q_O @ K).mT).mT
+    # With V = Q R the wanted O' solves O' R^T = Q_O K Q_V^T Q. A triangular solve, and no general
+    # one: batched LU returns wrong numbers for large r on several threads (pytorch #142815).
+    Q, R = torch.linalg.qr(V)
+    written = Q_O @ (K @ (Q_V.mT @ Q))
+    return torch.linalg.solve_triangular(R.mT, written, upper=False, left=False)
 
 
 def null_closure(s: Tensor | np.ndarray) -> Tensor:
