@@ -160,6 +160,27 @@ def test_results_do_not_depend_on_threads_order_or_batch():
     pd.testing.assert_frame_equal(rows, last, rtol=1e-10, atol=1e-13)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_reported_depends_on_the_gauge(seed):
+    """O -> O G, V -> V G^-T of each value group, for every column that is about trained heads."""
+    layer = random_layer(3, 2, seed, d=24, r=6)
+    rng = np.random.default_rng(seed)
+    gauge = torch.from_numpy(rng.normal(size=(3, 6, 6)) + 3 * np.eye(6))
+    inverse = torch.stack([torch.linalg.inv(g) for g in gauge])
+    turned = LayerFactors(
+        3, layer.O @ gauge[layer.value_head], layer.V @ inverse.mT, layer.value_head
+    )
+    for score, options in (
+        (u.support_layer, {}),
+        (f.factorial_layer, {}),
+        (o.orientation_layer, {"name": "x", "permutation_draws": 4, "haar_draws": 2}),
+    ):
+        one, other = score(layer, **options), score(turned, **options)
+        # The control pairs factors of two groups, whose gauges are not each other's.
+        columns = [name for name in one if "control" not in name and "error" not in name]
+        pd.testing.assert_frame_equal(one[columns], other[columns], rtol=1e-7, atol=1e-9)
+
+
 def test_the_same_run_gives_the_same_bits():
     model = si.open_model("minilm-l6")
     for experiment in (si.orientation, si.support, si.factorial):

@@ -129,8 +129,8 @@ def orientation_path(
     """Geodesics of the orthogonal group from one orientation to another.
 
     Flipping a column of ``U_L`` and ``U_R`` together leaves ``K`` as it is, and flipping all of
-    ``U_L`` leaves its closure; those signs are chosen so that the path is short and each factor turns without a reflection. For even ``r`` the
-    orientations can lie on different components all the same; the end's ``U_L`` then has the column
+    ``U_L`` leaves its closure; those signs are chosen so that the path is short and each factor
+    turns without a reflection. For even ``r`` the orientations can lie on different components all the same; the end's ``U_L`` then has the column
     of the smallest singular value flipped, which changes ``K`` there by twice that value.
 
     Parameters
