@@ -130,8 +130,9 @@ def orientation_path(
 
     Flipping a column of ``U_L`` and ``U_R`` together leaves ``K`` as it is, and flipping all of
     ``U_L`` leaves its closure; those signs are chosen so that the path is short and each factor
-    turns without a reflection. For even ``r`` the orientations can lie on different components all the same; the end's ``U_L`` then has the column
-    of the smallest singular value flipped, which changes ``K`` there by twice that value.
+    turns without a reflection. For even ``r`` the orientations can lie on different components
+    all the same; the end's ``U_L`` then has the column of the smallest singular value flipped,
+    which changes ``K`` there by twice that value.
 
     Parameters
     ----------
