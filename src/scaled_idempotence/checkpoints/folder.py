@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import warnings
 from pathlib import Path
 from typing import Protocol
 
@@ -87,14 +88,8 @@ class PickleWeights:
     """One file of ``torch.save``, mapped into memory; only tensors are unpickled, no code."""
 
     def __init__(self, path: Path):
-        options = {"map_location": "cpu", "weights_only": True}
         try:
-            try:
-                content = torch.load(path, mmap=True, **options)
-            except RuntimeError as error:
-                if "mmap can only be used" not in str(error):
-                    raise
-                content = torch.load(path, **options)  # the format before torch 1.6
+            content = self._load(path)
         except FileNotFoundError:
             raise
         except pickle.UnpicklingError as error:
@@ -113,6 +108,19 @@ class PickleWeights:
         self._tensors = {
             name: value for name, value in content.items() if isinstance(value, Tensor)
         }
+
+    @staticmethod
+    def _load(path: Path):
+        options = {"map_location": "cpu", "weights_only": True}
+        with warnings.catch_warnings():
+            # What torch warns of is what it then refuses, or reads well.
+            warnings.simplefilter("ignore")
+            try:
+                return torch.load(path, mmap=True, **options)
+            except RuntimeError as error:
+                if "mmap can only be used" not in str(error):
+                    raise
+                return torch.load(path, **options)  # the format before torch 1.6
 
     def keys(self) -> list[str]:
         return list(self._tensors)
