@@ -74,6 +74,9 @@ def inspect(model: ModelArgument, norm: NormOption = "raw") -> None:
     ]
     if opened.norm_remark:
         gains.append(opened.norm_remark)
+    numbers = ""
+    if opened.layers != tuple(range(opened.n_layers)):
+        numbers = f" (numbers {', '.join(map(str, opened.layers))})"
     table = Table(show_header=False, title=opened.label)
     table.add_row("source", escape(opened.source))
     table.add_row(
@@ -84,8 +87,8 @@ def inspect(model: ModelArgument, norm: NormOption = "raw") -> None:
     table.add_row("topology", opened.topology)
     table.add_row(
         "shapes",
-        f"{opened.n_layers} layers, {opened.n_heads} query heads, {opened.n_value_heads} value "
-        f"heads, r = {opened.d_head}, d = {opened.d_model}",
+        f"{opened.n_layers} layers{numbers}, {opened.n_heads} query heads, "
+        f"{opened.n_value_heads} value heads, r = {opened.d_head}, d = {opened.d_model}",
     )
     values = opened.slices()[0]
     rows = "" if values.rows is None else f", rows {values.rows[0]}-{values.rows[1] - 1} of it"

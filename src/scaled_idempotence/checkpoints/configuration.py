@@ -83,24 +83,21 @@ def read_configuration(config: dict, where: str, part: str | None = None) -> Con
     keys = rows[0].keys if rows else Keys()
 
     nested = keys.within or "text_config"
-    raw = config.get(nested)
-    if raw is None and keys.within:
-        raw = {}
-    whole = _with_defaults(architecture, config, where)
-    settings = whole
-    if raw is not None:
-        settings = getattr(whole, nested)
-        if isinstance(settings, dict):  # transformers knows the wrapper, or the inside, not both
-            inner = str(settings.get("model_type", architecture))
+    settings = _with_defaults(architecture, config, where)
+    if keys.within or config.get("text_config") is not None:
+        raw = config.get(nested) or {}
+        settings = getattr(settings, nested)
+        inner = str(raw.get("model_type") or getattr(settings, "model_type", architecture))
+        if isinstance(settings, dict):  # transformers does not know the wrapper
             settings = _with_defaults(inner, settings, where)
-        inner_type = str(raw.get("model_type") or getattr(settings, "model_type", architecture))
-        if not rows or (inner_type not in rows[0].architectures and not keys.within):
-            architecture = inner_type
-            rows = rows_of("transformers", architecture)
-            keys = rows[0].keys if rows else keys
-            chosen = rows[0].part if rows else ""
-    h = _hyperparameters(settings, raw if raw is not None else config, keys, where)
-    return Configuration(architecture, chosen, h, quantisation)
+        if not keys.within and not (rows and inner in rows[0].architectures):
+            architecture = inner
+            chosen = choose_part("transformers", architecture, None, where)
+            rows = rows_of("transformers", architecture, chosen)
+            keys = rows[0].keys if rows else Keys()
+    return Configuration(
+        architecture, chosen, _hyperparameters(settings, keys, where), quantisation
+    )
 
 
 def _with_defaults(model_type: str, config: dict, where: str) -> Any:
@@ -121,9 +118,10 @@ def _with_defaults(model_type: str, config: dict, where: str) -> Any:
 
 
 def _check_counts(config: dict, names: dict[str, str], where: str) -> None:
+    # Before the class divides by one of them.
     for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "head_dim"):
         for name in {key, names.get(key, key)} & config.keys():
-            if (config[name] is not None and key not in ("head_dim",)) or config[name] == 0:
+            if isinstance(config[name], int):
                 _count(config[name], name, where)
 
 
@@ -145,7 +143,7 @@ def _get(settings: Any, key: str | Callable[[Any], int]) -> Any:
     return None
 
 
-def _hyperparameters(settings: Any, raw: dict, keys: Keys, where: str) -> Hyperparameters:
+def _hyperparameters(settings: Any, keys: Keys, where: str) -> Hyperparameters:
     def count(key: str | Callable[[Any], int], default: int | None = None) -> int:
         value = _get(settings, key)
         name = key if isinstance(key, str) else "the number of value heads"
