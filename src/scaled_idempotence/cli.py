@@ -68,22 +68,36 @@ def inspect(model: ModelArgument, norm: NormOption = "raw") -> None:
     layout = opened.layout
     norms = {"before attention": layout.norm_before, "after it": layout.norm_after}
     gains = [
-        f"{place}: {spec.weight}" + (f" + {spec.offset:g}" if spec.offset else "")
+        f"{place}: {spec.title}" + (f", {spec.weight}" if spec.weight else "")
         for place, spec in norms.items()
         if spec is not None
     ]
+    if opened.norm_remark:
+        gains.append(opened.norm_remark)
+    numbers = ""
+    if opened.layers != tuple(range(opened.n_layers)):
+        numbers = f" (numbers {', '.join(map(str, opened.layers))})"
     table = Table(show_header=False, title=opened.label)
     table.add_row("source", escape(opened.source))
-    table.add_row("architecture", f"{opened.architecture}, {layout.naming} tensor names")
+    table.add_row(
+        "architecture",
+        f"{opened.architecture}{f', its {opened.part}' if opened.part else ''}: layout of "
+        f"{layout.family}, {layout.naming} tensor names",
+    )
     table.add_row("topology", opened.topology)
     table.add_row(
         "shapes",
-        f"{opened.n_layers} layers, {opened.n_heads} query heads, {opened.n_value_heads} value "
-        f"heads, r = {opened.d_head}, d = {opened.d_model}",
+        f"{opened.n_layers} layers{numbers}, {opened.n_heads} query heads, "
+        f"{opened.n_value_heads} value heads, r = {opened.d_head}, d = {opened.d_model}",
     )
-    table.add_row("values", escape(layout.value))
-    table.add_row("outputs", escape(layout.output))
-    table.add_row("norms", escape("\n".join(gains) or opened.norm_remark or "none"))
+    values = opened.slices()[0]
+    rows = "" if values.rows is None else f", rows {values.rows[0]}-{values.rows[1] - 1} of it"
+    table.add_row("values", escape(f"{layout.value.key}\n{layout.value.title}{rows}"))
+    transposed = "\ntransposed" if layout.output.transposed else ""
+    table.add_row("outputs", escape(layout.output.weight + transposed))
+    table.add_row("norms", escape("\n".join(gains) or "none"))
+    if opened.remark:
+        table.add_row("remarks", escape(opened.remark))
     table.add_row("stored as", ", ".join(opened.dtypes()))
     table.add_row("would be read", f"{read:,} of {total:,} bytes ({read / total:.1%})")
     if opened.license:

@@ -169,8 +169,32 @@ def test_a_layer_short_is_told(llama):
 
 
 def test_an_unknown_architecture_lists_the_known(llama):
+    edit_config(llama, model_type="novel")
+    path = llama / "model.safetensors"
+    weights = {name.replace("self_attn", "mixer"): t for name, t in load_file(path).items()}
+    save_file(weights, path, metadata={"format": "pt"})
+    match = r"'novel', whose layout.*albert, apertus, bart, bert.*layouts\.py"
+    with pytest.raises(CheckpointError, match=match):
+        si.open_model(llama)
+
+
+def test_an_unlisted_architecture_of_known_names_and_shapes_opens_with_a_warning(llama):
+    listed = si.open_model(llama)
+    edit_config(llama, model_type="novel")
+    match = r"'novel', which is not in the table.*assumed: values \(separate\) in layers\."
+    with pytest.warns(UserWarning, match=match):
+        unlisted = si.open_model(llama)
+    assert_same_factors(listed, unlisted, rtol=0, atol=0)
+    with pytest.raises(CheckpointError, match="not which norms to fold"):
+        si.open_model(llama, norm="folded")
+    edit_config(llama, head_dim=12)  # the shapes no longer fit
+    with pytest.raises(CheckpointError, match="whose layout of value and output weights"):
+        si.open_model(llama)
+
+
+def test_an_architecture_without_attention_is_told(llama):
     edit_config(llama, model_type="mamba")
-    with pytest.raises(CheckpointError, match=r"'mamba', whose layout.*bert, gemma3.*layouts\.py"):
+    with pytest.raises(CheckpointError, match="no layer has an attention of its own"):
         si.open_model(llama)
 
 

