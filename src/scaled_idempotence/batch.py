@@ -213,6 +213,8 @@ def run(
     out = Path(out).resolve()
     # All models are opened (and fetched) first: a misspelt name shows before hours of work.
     opened = [(name, open_model(name, revision=revision, norm=norm)) for name in models]
+    for _, model in opened:
+        model.fetch(progress=progress)  # here and not in a kernel, where no bar would show
     jobs = [(name, model, path) for name, model in opened for path in paths]
     outcomes = []
     bar = progress_bar(jobs, "notebooks", "notebook", progress)

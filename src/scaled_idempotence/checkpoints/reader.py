@@ -4,11 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from torch import Tensor
 
-from .layouts import Naming
+if TYPE_CHECKING:
+    from .layouts import Naming
+
+
+class TensorSlice(NamedTuple):
+    """A tensor, or a contiguous part of its first axis.
+
+    Attributes
+    ----------
+    name : str
+    rows : tuple of int, optional
+        Half-open range of the first axis; None for the whole tensor.
+    """
+
+    name: str
+    rows: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -61,5 +76,5 @@ class Reader(Protocol):
     def n_bytes(self, name: str) -> int:
         """Stored size of a tensor in bytes."""
 
-    def read(self, name: str) -> Tensor:
-        """Read a tensor in float64, ``[out, in]`` for a linear map."""
+    def read(self, name: str, rows: tuple[int, int] | None = None) -> Tensor:
+        """Read a tensor, or a range of its rows, in float64; ``[out, in]`` for a linear map."""

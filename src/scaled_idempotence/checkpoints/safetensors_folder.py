@@ -22,12 +22,48 @@ BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "I32": 32, "I16"
 FLOATS = {"F64", "F32", "F16", "BF16"}
 
 
+def weight_map(index: dict, where: str) -> dict[str, str]:
+    """Check which shard an index gives to each tensor.
+
+    Parameters
+    ----------
+    index : dict
+        Content of a ``*.index.json``.
+    where : str
+        The index, for messages.
+
+    Returns
+    -------
+    dict of str to str
+        The file's name for each tensor's name.
+
+    Raises
+    ------
+    CheckpointError
+        If there is no such map, or it names a shard that is not a plain file name.
+    """
+    shards = index.get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        raise CheckpointError(f"{where} has no weight_map")
+    shards = {name: str(file) for name, file in shards.items()}
+    for file in sorted(set(shards.values())):
+        # An index is a downloaded file: what it names must be a plain name beside it.
+        if Path(file).name != file or "\\" in file:
+            raise CheckpointError(
+                f"{where} names the shard {file!r}, which is not a file name in the same folder; "
+                "this index is damaged or hostile"
+            )
+    return shards
+
+
 class SafetensorsFolder:
     """A folder as ``save_pretrained`` writes it, its weights whole or in shards.
 
     Parameters
     ----------
     folder : Path
+    where : str
+        What messages call the checkpoint; the folder if empty.
 
     Raises
     ------
@@ -38,14 +74,17 @@ class SafetensorsFolder:
 
     naming = "transformers"
 
-    def __init__(self, folder: Path):
-        self.where = str(folder)
+    def __init__(self, folder: Path, where: str = ""):
+        self.where = where or str(folder)
         self._folder = folder
         config = self._read_json(CONFIG)
         # Multimodal models nest the language model's configuration.
         config = config.get("text_config", config)
         self.architecture = str(self._setting(config, "model_type"))
         self.hyperparameters = self._read_hyperparameters(config)
+        self._find_tensors()
+
+    def _find_tensors(self) -> None:
         self._file_of: dict[str, str] = {}
         self._open: dict[str, safe_open] = {}
         for file in self._weight_files():
@@ -97,18 +136,8 @@ class SafetensorsFolder:
             return [WEIGHTS]
         if not (self._folder / INDEX).is_file():
             raise CheckpointError(f"{self.where} holds neither {WEIGHTS} nor {INDEX}")
-        shards = self._read_json(INDEX).get("weight_map")
-        if not isinstance(shards, dict) or not shards:
-            raise CheckpointError(f"{self._folder / INDEX} has no weight_map")
-        files = sorted(set(map(str, shards.values())))
-        for file in files:
-            # An index is a downloaded file: what it names must be a plain name beside it.
-            if Path(file).name != file:
-                raise CheckpointError(
-                    f"{self._folder / INDEX} names the shard {file!r}, which is not a file name in "
-                    "the same folder; this index is damaged or hostile"
-                )
-        return files
+        shards = weight_map(self._read_json(INDEX), str(self._folder / INDEX))
+        return sorted(set(shards.values()))
 
     def _handle(self, file: str) -> safe_open:
         if file not in self._open:
@@ -136,10 +165,16 @@ class SafetensorsFolder:
     def n_bytes(self, name: str) -> int:
         return math.prod(self.shape(name)) * BITS.get(self.dtype(name), 8) // 8
 
-    def read(self, name: str) -> Tensor:
+    def _stored(self, name: str, rows: tuple[int, int] | None) -> Tensor:
+        """Read a tensor as it is stored."""
+        if rows is None:
+            return self._handle(self._file_of[name]).get_tensor(name)
+        return self._slice(name)[slice(*rows)]
+
+    def read(self, name: str, rows: tuple[int, int] | None = None) -> Tensor:
         if self.dtype(name) not in FLOATS:
             raise CheckpointError(
                 f"{name} of {self.where} is stored as {self.dtype(name)}; only "
                 f"{', '.join(sorted(FLOATS))} can be read. Save the model unquantised first"
             )
-        return self._handle(self._file_of[name]).get_tensor(name).to(torch.float64)
+        return self._stored(name, rows).to(torch.float64)
