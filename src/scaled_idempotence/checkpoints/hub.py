@@ -22,7 +22,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -48,8 +48,10 @@ BIN_INDEX = "pytorch_model.bin.index.json"
 #: Becomes True with a reader for folders of ``.bin`` files: only then they are worth fetching.
 READS_BIN = False
 
-# One request brings the whole header of most shards; what it brings too much is small.
-FIRST_READ = 2**16
+# How much of a file is asked for in the hope that its header ends there. An index tells more: a
+# tensor takes its name and, with type, shape and offsets, about as many bytes more as here.
+FIRST_READ = 2**14
+ENTRY_BYTES = 100
 # The format's own limit, which keeps a hostile length from filling the memory.
 LONGEST_HEADER = 100_000_000
 HEADER_WORKERS = 8
@@ -67,6 +69,8 @@ class Stored:
     shape : tuple of int
     start, stop : int
         Bytes of the file, its header counted.
+    file_size : int
+        Bytes of the whole file.
     """
 
     file: str
@@ -74,6 +78,7 @@ class Stored:
     shape: tuple[int, ...]
     start: int
     stop: int
+    file_size: int
 
     def part(self, rows: tuple[int, int] | None) -> Stored:
         """The place of a range of rows."""
@@ -83,12 +88,11 @@ class Stored:
         if not self.shape or not 0 <= first < last <= self.shape[0]:
             raise ValueError(f"rows {rows} of a tensor of shape {self.shape}")
         stride = (self.stop - self.start) // self.shape[0]
-        return Stored(
-            self.file,
-            self.dtype,
-            (last - first, *self.shape[1:]),
-            self.start + first * stride,
-            self.start + last * stride,
+        return replace(
+            self,
+            shape=(last - first, *self.shape[1:]),
+            start=self.start + first * stride,
+            stop=self.start + last * stride,
         )
 
 
@@ -265,7 +269,7 @@ def parse_header(text: bytes, file: str, size: int, where: str) -> dict[str, Sto
                 raise ValueError(f"{name} has shape {shape} and offsets {start}-{stop}")
             if dtype in BITS and math.prod(shape) * BITS[dtype] != 8 * (stop - start):
                 raise ValueError(f"{name} is {dtype} of shape {shape} in {stop - start} bytes")
-            tensors[name] = Stored(file, dtype, shape, begin + start, begin + stop)
+            tensors[name] = Stored(file, dtype, shape, begin + start, begin + stop, size)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
             f"the header of {file} of {where} is damaged: {type(error).__name__}: {error}"
@@ -279,10 +283,26 @@ def parse_header(text: bytes, file: str, size: int, where: str) -> dict[str, Sto
     return tensors
 
 
-def read_header(commit: Commit, file: str) -> dict[str, Stored]:
-    """Fetch and read the header of one shard."""
-    # Asked for in two parts where it is longer than the first read.
-    first, size = read_range(commit, file, 0, FIRST_READ)
+def read_header(commit: Commit, file: str, guess: int = FIRST_READ) -> dict[str, Stored]:
+    """Fetch and read the header of one file.
+
+    Parameters
+    ----------
+    commit : Commit
+    file : str
+    guess : int
+        Bytes to ask for first; the rest of a longer header is asked for then.
+
+    Returns
+    -------
+    dict of str to Stored
+
+    Raises
+    ------
+    CheckpointError, FetchError
+        If it cannot be fetched, or is no header of this file.
+    """
+    first, size = read_range(commit, file, 0, guess)
     length = int.from_bytes(first[:8], "little")
     if len(first) < 8 or not 2 <= length <= min(LONGEST_HEADER, size - 8):
         raise CheckpointError(
@@ -325,10 +345,15 @@ def read_headers(commit: Commit) -> dict[str, Stored]:
             f"{where} names {', '.join(absent[:3])}, which the repository does not hold: the "
             "upload is incomplete; take another revision"
         )
+    guesses = dict.fromkeys(shards, 0)
+    for name, file in file_of.items():
+        guesses[file] += len(name) + ENTRY_BYTES
+
+    def read(file: str) -> dict[str, Stored]:
+        return read_header(commit, file, 2 * ENTRY_BYTES + guesses[file])
+
     with ThreadPoolExecutor(HEADER_WORKERS) as pool:
-        headers = dict(
-            zip(shards, pool.map(lambda file: read_header(commit, file), shards), strict=True)
-        )
+        headers = dict(zip(shards, pool.map(read, shards), strict=True))
     if lost := [name for name, file in file_of.items() if name not in headers[file]]:
         raise CheckpointError(
             f"{where} puts {lost[0]} and {len(lost) - 1} other tensors in shards that do not hold "
@@ -365,6 +390,7 @@ class HubFolder(SafetensorsFolder):
     def __init__(self, commit: Commit, tensors: dict[str, Stored], folder: Path):
         self._commit = commit
         self._tensors = tensors
+        self._file_sizes = {place.file: place.file_size for place in tensors.values()}
         self._groups: dict[str, safe_open | None] = {}
         super().__init__(folder, commit.where)
 
@@ -406,9 +432,7 @@ class HubFolder(SafetensorsFolder):
         total = sum(one.stop - one.start for plan in plans.values() for one in plan)
         with byte_bar(total, self.where, progress) as bar:
             for group, plan in plans.items():
-                content = {
-                    one: read_range(self._commit, *one, report=bar.update)[0] for one in plan
-                }
+                content = {one: self._read_range(one, bar.update) for one in plan}
                 self._keep(group, missing[group], content)
 
     def _place(self, part: TensorSlice) -> Stored:
@@ -417,6 +441,16 @@ class HubFolder(SafetensorsFolder):
     def _ranges(self, parts: Iterable[TensorSlice]) -> list[Range]:
         places = [self._place(part) for part in parts]
         return join_ranges(Range(place.file, place.start, place.stop) for place in places)
+
+    def _read_range(self, one: Range, report: Callable[[int], object]) -> bytes:
+        content, size = read_range(self._commit, *one, report=report)
+        if size != self._file_sizes[one.file]:
+            raise CheckpointError(
+                f"{one.file} of {self.where} had {self._file_sizes[one.file]:,} bytes and now has "
+                f"{size:,}: a commit does not change, so something between here and the hub is "
+                "broken; nothing of it is used"
+            )
+        return content
 
     def _path(self, group: str) -> Path:
         return self._folder / f"{group}.safetensors"

@@ -48,7 +48,7 @@ def weight_map(index: dict, where: str) -> dict[str, str]:
     shards = {name: str(file) for name, file in shards.items()}
     for file in sorted(set(shards.values())):
         # An index is a downloaded file: what it names must be a plain name beside it.
-        if Path(file).name != file or "\\" in file:
+        if Path(file).name != file or "\\" in file or file in {"", ".", ".."}:
             raise CheckpointError(
                 f"{where} names the shard {file!r}, which is not a file name in the same folder; "
                 "this index is damaged or hostile"
