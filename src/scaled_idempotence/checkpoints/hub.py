@@ -558,13 +558,13 @@ def find_commit(repo: str, revision: str) -> Commit:
         known = ""
     try:
         commit = hub_client.resolve(repo, revision, retry_connecting=not known)
-    except Unreachable as error:
+    except Unreachable:
         if not known:
             raise
         if not constants.is_offline_mode():
             warnings.warn(
-                f"{error}. Going on with commit {known} of {repo}, which {revision} was when last "
-                "asked",
+                f"cannot ask {constants.ENDPOINT} which commit {revision} of {repo} is now; going "
+                f"on with {known}, which it was when last asked",
                 stacklevel=2,
             )
         return Commit(repo, known)

@@ -27,6 +27,7 @@ from huggingface_hub.utils import (
     hf_raise_for_status,
     http_backoff,
     http_stream_backoff,
+    httpx,
 )
 
 from ..errors import CheckpointError, FetchError
@@ -45,9 +46,8 @@ DEFAULT_REVISION = "main"
 SHA = re.compile(r"[0-9a-f]{40}")
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
-# Whatever HTTP library the hub's client uses, the base of that library's errors is a base of its
-# own error.
-NETWORK_ERRORS = HfHubHTTPError.__bases__
+# The client's HTTP library is httpx or httpx2, by its version.
+NETWORK_ERRORS = (httpx.HTTPError, OSError)
 
 
 class Unreachable(FetchError):
@@ -82,7 +82,6 @@ class Commit:
 def explained(repo: str, revision: str, what: str) -> Iterator[None]:
     """Turn the client's errors into a sentence that says the way out."""
     page = f"{constants.ENDPOINT}/{repo}"
-    kept = "What was fetched is kept; run the same again later"
     try:
         yield
     except OfflineModeIsEnabled as error:
@@ -116,14 +115,14 @@ def explained(repo: str, revision: str, what: str) -> Iterator[None]:
             raise CheckpointError(f"{repo} at revision {revision} has no {what} (404)") from error
         raise FetchError(
             f"the hub answered {status} for {what} of {repo}, also after {MAX_RETRIES} further "
-            f"tries. {kept}"
+            "tries. What was fetched is kept; run the same again later"
         ) from error
     except NETWORK_ERRORS as error:
         if isinstance(error, FetchError):
             raise
         raise Unreachable(
             f"cannot reach {constants.ENDPOINT} for {what} of {repo}: "
-            f"{error or type(error).__name__}. {kept}"
+            f"{error or type(error).__name__}. Where there is a network, what is missing is fetched"
         ) from error
 
 
