@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import scaled_idempotence as si
-from scaled_idempotence import cli
+from scaled_idempotence import batch, cli
 from scaled_idempotence.checkpoints import hub, hub_client, registry
 from scaled_idempotence.checkpoints.hub import Range, Stored, read_range
 from scaled_idempotence.checkpoints.reader import TensorSlice
@@ -287,6 +287,28 @@ def test_fault_a_commit_that_moves_between_two_reads(server, empty_cache, whole,
     assert torch.equal(moved[1].V, 2 * second.V)
     assert_same(si.open_model(REPO, revision=old), si.open_model(whole))
     kept(empty_cache)
+
+
+def test_a_kernel_sees_the_commit_that_run_opened(server, whole, tmp_path, monkeypatch):
+    """The branch moves after `run` opened the model and before a notebook opens it."""
+    old = server.push(REPO, whole)
+    files = {p.name: p.read_bytes() for p in whole.iterdir()}
+    seen = []
+
+    def execute(*arguments, **options):
+        server.push(REPO, files | {"README.md": b"moved"})
+        server.forget()
+        seen.append(si.open_model(REPO))
+        list(seen[0])
+        raise RuntimeError("seen enough")
+
+    monkeypatch.setattr(batch.papermill, "execute_notebook", execute)
+    (outcome,) = batch.run([REPO], notebooks=["01"], out=tmp_path / "out", progress=False)
+    assert "seen enough" in outcome.message
+    assert seen[0].weights_id == f"commit:{old}"
+    assert seen[0].label == outcome.model
+    assert server.requests == []  # a kernel needs no network
+    assert si.open_model(REPO).weights_id != f"commit:{old}"
 
 
 # Without a network

@@ -48,6 +48,10 @@ BIN_INDEX = "pytorch_model.bin.index.json"
 #: Becomes True with a reader for folders of ``.bin`` files: only then they are worth fetching.
 READS_BIN = False
 
+#: Commits of revisions, as JSON by ``org/name@revision``, for processes that must see the weights
+#: that the process which started them sees, also if the branch has moved meanwhile.
+PINS_VARIABLE = "SCALED_IDEMPOTENCE_COMMITS"
+
 # How much of a file is asked for in the hope that its header ends there. An index tells more: a
 # tensor takes its name and, with type, shape and offsets, about as many bytes more as here.
 FIRST_READ = 2**14
@@ -550,6 +554,7 @@ def find_commit(repo: str, revision: str) -> Commit:
         If the hub cannot be reached and the commit is the one that the revision was when last
         asked. With ``HF_HUB_OFFLINE`` this is what was asked for, and there is no warning.
     """
+    revision = json.loads(os.environ.get(PINS_VARIABLE, "{}")).get(f"{repo}@{revision}", revision)
     if SHA.fullmatch(revision) and (repo_folder(repo) / revision / HEADERS).is_file():
         return Commit(repo, revision)
     ref = repo_folder(repo) / "refs" / quote(revision, safe="")

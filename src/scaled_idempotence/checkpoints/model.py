@@ -69,6 +69,8 @@ class OVModel:
         Licence of a bundled model's weights, else empty.
     revision : str
         Revision of a model on the hub, if it is not the default one; else empty.
+    pin : dict of str to str
+        The commit that a revision on the hub was at opening, by ``org/name@revision``.
     norm_remark : str
         What folding does not do for this architecture; empty where there is nothing to say.
     """
@@ -91,6 +93,7 @@ class OVModel:
         self.weights_id = weights_id
         self.license = license
         self.revision = revision
+        self.pin: dict[str, str] = {}
         self.architecture = reader.architecture
         self.layout = find_layout(reader.naming, reader.architecture, reader.where)
         self._prefix = find_prefix(self.layout, reader.names, reader.where)
@@ -327,9 +330,12 @@ def _repo_id(name: str) -> str | None:
 def _open_on_hub(repo: str, revision: str | None, norm: str) -> OVModel:
     from .hub import DEFAULT_REVISION, open_hub
 
+    revision = revision or DEFAULT_REVISION
     reader, sha = open_hub(repo, revision)
-    shown = "" if revision in (None, "", DEFAULT_REVISION) else revision
-    return OVModel(registry.short_name(repo), reader, norm, f"commit:{sha}", "", shown)
+    shown = "" if revision == DEFAULT_REVISION else revision
+    model = OVModel(registry.short_name(repo), reader, norm, f"commit:{sha}", "", shown)
+    model.pin = {f"{repo}@{revision}": sha}
+    return model
 
 
 def _wrong_norm(norm: str) -> str:
