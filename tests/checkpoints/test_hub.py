@@ -236,6 +236,15 @@ def test_an_interrupted_fetch_goes_on_where_it_stopped(server, empty_cache, whol
     assert_same(again, si.open_model(whole))
 
 
+def test_files_that_the_client_has_are_not_fetched_again(server, whole):
+    sha = server.push(REPO, whole)
+    for file in ("config.json", "model.safetensors"):
+        huggingface_hub.hf_hub_download(REPO, file, revision=sha)
+    server.forget()
+    assert_same(si.open_model(REPO), si.open_model(whole))
+    assert [r.file for r in server.requests] == ["api"]
+
+
 def test_a_token_goes_to_the_hub_and_not_to_where_it_redirects(server, whole, monkeypatch):
     server.push(REPO, whole)
     server.repositories[REPO].token = "hf_secret"

@@ -6,6 +6,7 @@ Addresses, tokens, offline mode and back-off are ``huggingface_hub``'s own, so `
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from huggingface_hub import constants, hf_hub_url
+from huggingface_hub import constants, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import (
     EntryNotFoundError,
     GatedRepoError,
@@ -214,8 +215,18 @@ def read_range(
 
     Notes
     -----
-    A connection that is cut keeps what it brought, and the rest is asked for.
+    What the client's own cache already holds of the commit, because the whole file was downloaded
+    for another purpose, is read there. A connection that is cut keeps what it brought, and the rest
+    is asked for.
     """
+    here = try_to_load_from_cache(commit.repo, file, revision=commit.sha)
+    if isinstance(here, str):
+        with open(here, "rb") as local:
+            size = os.fstat(local.fileno()).st_size
+            local.seek(start)
+            read = local.read(max(0, (size if stop is None else min(stop, size)) - start))
+        report(len(read))
+        return read, size
     url = hf_hub_url(commit.repo, file, revision=commit.sha)
     content = bytearray()
     size = None
