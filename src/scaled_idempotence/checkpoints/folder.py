@@ -44,6 +44,40 @@ DTYPES = {
 }
 
 
+def weight_map(index: dict, where: str) -> dict[str, str]:
+    """Check which shard an index gives to each tensor.
+
+    Parameters
+    ----------
+    index : dict
+        Content of a ``*.index.json``.
+    where : str
+        The index, for messages.
+
+    Returns
+    -------
+    dict of str to str
+        The file's name for each tensor's name.
+
+    Raises
+    ------
+    CheckpointError
+        If there is no such map, or it names a shard that is not a plain file name.
+    """
+    shards = index.get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        raise CheckpointError(f"{where} has no weight_map")
+    shards = {name: str(file) for name, file in shards.items()}
+    for file in sorted(set(shards.values())):
+        # An index is a downloaded file: what it names must be a plain name beside it.
+        if Path(file).name != file or "\\" in file or file in {"", ".", ".."}:
+            raise CheckpointError(
+                f"{where} names the shard {file!r}, which is not a file name in the same folder; "
+                "this index is damaged or hostile"
+            )
+    return shards
+
+
 class WeightFile(Protocol):
     """One file of weights, open."""
 
@@ -150,6 +184,8 @@ class ModelFolder:
     folder : Path
     part : str, optional
         Stack or tower, where the architecture has several.
+    where : str
+        What messages call the checkpoint; the folder if empty.
 
     Raises
     ------
@@ -160,12 +196,15 @@ class ModelFolder:
 
     naming = "transformers"
 
-    def __init__(self, folder: Path, part: str | None = None):
-        self.where = str(folder)
+    def __init__(self, folder: Path, part: str | None = None, where: str = ""):
+        self.where = where or str(folder)
         self._folder = folder
         found = read_configuration(self._read_json(CONFIG), str(folder / CONFIG), part)
         self.architecture, self.part = found.architecture, found.part
         self.hyperparameters, self.quantisation = found.hyperparameters, found.quantisation
+        self._find_tensors()
+
+    def _find_tensors(self) -> None:
         self._file_of: dict[str, str] = {}
         self._open: dict[str, WeightFile] = {}
         for file in self._weight_files():
@@ -202,18 +241,8 @@ class ModelFolder:
         )
 
     def _shards(self, index: str) -> list[str]:
-        shards = self._read_json(index).get("weight_map")
-        if not isinstance(shards, dict) or not shards:
-            raise CheckpointError(f"{self._folder / index} has no weight_map")
-        files = sorted(set(map(str, shards.values())))
-        for file in files:
-            # An index is a downloaded file: what it names must be a plain name beside it.
-            if Path(file).name != file:
-                raise CheckpointError(
-                    f"{self._folder / index} names the shard {file!r}, which is not a file name in "
-                    "the same folder; this index is damaged or hostile"
-                )
-        return files
+        shards = weight_map(self._read_json(index), str(self._folder / index))
+        return sorted(set(shards.values()))
 
     def _handle(self, file: str) -> WeightFile:
         if file not in self._open:
@@ -238,4 +267,8 @@ class ModelFolder:
         return math.prod(self.shape(name)) * BITS.get(self.dtype(name), 8) // 8
 
     def read(self, name: str, rows: tuple[int, int] | None = None) -> Tensor:
-        return read_scaled(self, lambda key, part: self._of(key).read(key, part), name, rows)
+        return read_scaled(self, self._stored, name, rows)
+
+    def _stored(self, name: str, rows: tuple[int, int] | None) -> Tensor:
+        """Read a tensor, or a range of its rows, as stored."""
+        return self._of(name).read(name, rows)
