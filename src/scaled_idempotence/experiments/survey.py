@@ -10,7 +10,7 @@ import torch
 
 from ..checkpoints.model import LayerFactors, OVModel
 from ..linalg.closure import STATUS_REASONS, copying_score
-from ..linalg.factors import effective_rank, return_core, singular_values
+from ..linalg.factors import effective_rank, singular_values
 from ..linalg.pairing import layer_permutation_p, layer_scores, trained_rank, wrong_v_closure
 from .layerwise import layerwise
 
@@ -67,9 +67,10 @@ def survey_layer(layer: LayerFactors) -> pd.DataFrame:
     """
     O, V, value_head = layer.O, layer.V, layer.value_head
     H, G = O.shape[0], V.shape[0]
-    own_V = V[value_head]
-    scores, pairs = layer_scores(O, V, value_head)
+    scores, cores, pairs = layer_scores(O, V, value_head)
     rank = trained_rank(pairs, value_head)
+    # Group by group, so that no value factor is copied once a query head.
+    spectrum = singular_values(O.unflatten(0, (G, -1)), V[:, None]).flatten(0, 1)
     # Of a head without defined scores nothing else is reported either: no row is half a result.
     undefined = scores.status != 0
 
@@ -85,8 +86,8 @@ def survey_layer(layer: LayerFactors) -> pd.DataFrame:
             "alpha": scores.alpha.numpy(),
             "return_gain": scores.return_gain.numpy(),
             "wrong_v_closure": column(wrong_v_closure(pairs, value_head)),
-            "copying_score": column(copying_score(return_core(O, own_V))),
-            "effective_rank": column(effective_rank(singular_values(O, own_V))),
+            "copying_score": column(copying_score(cores)),
+            "effective_rank": column(effective_rank(spectrum)),
             "trained_rank": column(rank),
             "permutation_p": column(rank / G),
             "layer_permutation_p": layer_permutation_p(pairs, value_head),

@@ -137,6 +137,22 @@ def closure_scores(O: Tensor | np.ndarray, V: Tensor | np.ndarray) -> ClosureSco
     return recompute_cancelling(scores, O, V)
 
 
+def cancels(scores: ClosureScores, r: int) -> Tensor:
+    """Tell which heads lost digits in ``O V^T``, and are worth orthonormal bases.
+
+    Parameters
+    ----------
+    scores : ClosureScores (...)
+    r : int
+        Head dimension.
+
+    Returns
+    -------
+    (...) Tensor of bool
+    """
+    return scores.relative_norm < 1e-2 / r
+
+
 def recompute_cancelling(scores: ClosureScores, O: Tensor, V: Tensor) -> ClosureScores:
     """Compute again, over orthonormal bases, the heads whose Grams lost digits.
 
@@ -151,9 +167,10 @@ def recompute_cancelling(scores: ClosureScores, O: Tensor, V: Tensor) -> Closure
     ClosureScores
     """
     d, r = O.shape[-2:]
-    poor = (scores.relative_norm < 1e-2 / r) & finite_heads(O, V)
+    poor = cancels(scores, r)
     if not poor.any():
         return scores
+    poor &= finite_heads(O, V)
     o, v = O.expand(*poor.shape, d, r)[poor], V.expand(*poor.shape, d, r)[poor]
     Q_O, K0, Q_V = compact_factors(o, v)
     norm = torch.linalg.matrix_norm

@@ -10,6 +10,10 @@ from torch import Tensor
 
 EPS = torch.finfo(torch.float64).eps
 
+# What is worked on at once: enough for LAPACK and GEMM at full speed, little beside a layer's
+# factors in a wide model.
+BLOCK_BYTES = 16 * 2**20
+
 
 class CompactFactors(NamedTuple):
     """``T = Q_O K0 Q_V^T`` with orthonormal ``Q_O`` and ``Q_V``; see `compact_factors`."""
@@ -199,10 +203,28 @@ def singular_values(O: Tensor | np.ndarray, V: Tensor | np.ndarray) -> Tensor:
     """
     O, V = check_factors(O, V)
     finite = finite_heads(O, V)[..., None]
-    # LAPACK refuses NaN for a whole batch; a head without weights must not hide the others.
-    R_O = torch.linalg.qr(O.nan_to_num(0.0, 0.0, 0.0), mode="r").R
-    R_V = torch.linalg.qr(V.nan_to_num(0.0, 0.0, 0.0), mode="r").R
-    return torch.where(finite, torch.linalg.svdvals(R_O @ R_V.mT), torch.nan)
+    s = torch.linalg.svdvals(triangular_factor(O) @ triangular_factor(V).mT)
+    return torch.where(finite, s, torch.nan)
+
+
+def triangular_factor(factor: Tensor) -> Tensor:
+    """Triangular factor ``R`` of ``X = Q R``, a few matrices at a time.
+
+    Parameters
+    ----------
+    factor : (..., d, r) Tensor
+
+    Returns
+    -------
+    (..., r, r) Tensor
+        Of zeros in place of what is not finite: LAPACK would refuse the whole batch for it, and a
+        head without weights must not hide the others.
+    """
+    d, r = factor.shape[-2:]
+    # LAPACK works in a copy; of all heads of a wide model at once it would be a second layer.
+    blocks = factor.reshape(-1, d, r).split(max(1, BLOCK_BYTES // (8 * d * r)))
+    triangles = [torch.linalg.qr(X.nan_to_num(0.0, 0.0, 0.0), mode="r").R for X in blocks]
+    return torch.cat(triangles).view(*factor.shape[:-2], r, r)
 
 
 def effective_rank(s: Tensor | np.ndarray) -> Tensor:

@@ -9,12 +9,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from .closure import ClosureScores, recompute_cancelling, scores_from_cores
-from .factors import as_float64, gram
-
-# Cores are made in blocks of value heads of about this size: large enough for a GEMM at full
-# speed, small enough that 128 x 128 pairs of a wide model do not fill the memory.
-BLOCK_BYTES = 64 * 2**20
+from .closure import ClosureScores, cancels, recompute_cancelling, scores_from_cores
+from .factors import BLOCK_BYTES, as_float64, gram
 
 
 class LayerScores(NamedTuple):
@@ -24,11 +20,14 @@ class LayerScores(NamedTuple):
     ----------
     trained : ClosureScores (H,)
         Each ``O_h`` with its own ``V_g(h)``.
+    cores : (H, r, r) Tensor
+        Return core ``V_g(h)^T O_h`` of each.
     pairs : (H, G) Tensor
         Closure of ``O_h V_g^T`` for every value head ``g``.
     """
 
     trained: ClosureScores
+    cores: Tensor
     pairs: Tensor
 
 
@@ -58,15 +57,26 @@ def layer_scores(O: Tensor, V: Tensor, value_head: Tensor) -> LayerScores:
     A, B = gram(O), gram(V)
     O_flat = O.transpose(0, 1).reshape(d, H * r)
     step = max(1, BLOCK_BYTES // (8 * H * r * r))
+    cores = torch.empty(H, r, r, dtype=torch.float64)
     blocks = []
     for start in range(0, G, step):
         block = V[start : start + step]
         M = block.transpose(1, 2).reshape(-1, d) @ O_flat
         M = M.view(-1, r, H, r).permute(2, 0, 1, 3)
         blocks.append(scores_from_cores(A[:, None], B[start : start + step], M, d))
+        h = ((value_head >= start) & (value_head < start + step)).nonzero().squeeze(1)
+        cores[h] = M[h, value_head[h] - start]
     table = ClosureScores(*(torch.cat(field, dim=1) for field in zip(*blocks, strict=True)))
     own = ClosureScores(*(field.gather(1, value_head[:, None]).squeeze(1) for field in table))
-    return LayerScores(recompute_cancelling(own, O, V[value_head]), table.closure)
+    # The value factors of all heads side by side would be another layer in memory: of those few
+    # that need it they are taken.
+    h = cancels(own, r).nonzero().squeeze(1)
+    if len(h):
+        again = ClosureScores(*(field[h] for field in own))
+        again = recompute_cancelling(again, O[h], V[value_head[h]])
+        for field, values in zip(own, again, strict=True):
+            field[h] = values
+    return LayerScores(own, cores, table.closure)
 
 
 def wrong_v_closure(pairs: Tensor, value_head: Tensor) -> Tensor:
