@@ -246,6 +246,8 @@ class ModelFolder:
 
     def _handle(self, file: str) -> WeightFile:
         if file not in self._open:
+            # One file at a time: what was read of a mapped file stays in memory while it is open.
+            self._open.clear()
             path = self._folder / file
             kind = SafetensorsWeights if file.endswith(".safetensors") else PickleWeights
             try:
