@@ -1,5 +1,6 @@
 """Models on the hub, with the real client and a server of the tests' own."""
 
+import io
 import json
 import os
 import subprocess
@@ -382,19 +383,20 @@ def test_a_missing_revision_is_told_with_those_of_the_lineage(server, whole):
         si.open_model("EleutherAI/pythia-70m", revision="step3")
 
 
-def test_bin_only_repositories_are_told(server, whole, monkeypatch, tmp_path):
+def test_bin_only_repositories_are_brought_whole(server, whole, tmp_path):
+    """Pickles cannot be read in parts: whole files go to the client's own cache."""
     files = {p.name: p.read_bytes() for p in whole.iterdir()}
-    files["pytorch_model.bin"] = files.pop("model.safetensors")
+    weights = io.BytesIO()
+    torch.save(load_file(whole / "model.safetensors"), weights)
+    del files["model.safetensors"]
+    files["pytorch_model.bin"] = weights.getvalue()
     sha = server.push(REPO, files)
-    with pytest.raises(CheckpointError, match=r"holds only pytorch_model\.bin, which cannot be op"):
-        si.open_model(REPO)
-    assert "pytorch_model.bin" not in server.sent
-    # With a reader for such folders, whole files go to the hub's own cache.
-    monkeypatch.setattr(hub, "READS_BIN", True)
-    with pytest.raises(CheckpointError, match=r"holds neither model\.safetensors nor"):
-        si.open_model(REPO)
+    assert_same(si.open_model(REPO), si.open_model(whole))
     (brought,) = (tmp_path / "hf").rglob(f"{sha}/pytorch_model.bin")
     assert brought.read_bytes() == files["pytorch_model.bin"]
+    sent = dict(server.sent)
+    assert_same(si.open_model(REPO), si.open_model(whole))
+    assert server.sent.get("pytorch_model.bin") == sent.get("pytorch_model.bin")
 
 
 def test_a_repository_without_weights_is_told(server):

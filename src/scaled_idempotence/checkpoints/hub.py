@@ -45,6 +45,10 @@ HEADERS = "headers.json"
 SAFETENSORS_INDEX = SAFETENSORS + INDEX
 PICKLE_INDEX = PICKLE + INDEX
 
+#: Commits of revisions, as JSON by ``org/name@revision``, for processes that must see the weights
+#: that the process which started them sees, also if the branch has moved meanwhile.
+PINS_VARIABLE = "SCALED_IDEMPOTENCE_COMMITS"
+
 # How much of a file is asked for in the hope that its header ends there. An index tells more: a
 # tensor takes its name and, with type, shape and offsets, about as many bytes more as here.
 FIRST_READ = 2**14
