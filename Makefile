@@ -48,6 +48,7 @@ $(VENV)/.bench: $(STAMP)
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/survey.py
 	$(BIN)/python benchmarks/capacity.py
+	$(BIN)/python benchmarks/memory.py
 
 # The percent scripts are the source; the .ipynb files are derived, one way.
 notebooks: $(STAMP)

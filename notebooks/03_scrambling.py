@@ -37,9 +37,9 @@ if importlib.util.find_spec("scaled_idempotence") is None:
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", source], check=True)
 
 # %% tags=["parameters", "hide-input"]
-model = "smollm2-135m"  # bundled name, model folder, or .gguf file
+model = "smollm2-135m"  # bundled name, org/name on the hub, model folder, or .gguf file
 norm = "raw"  # or "folded": with the gains of the norms around attention
-revision = ""  # of the weights; empty for the only or newest one
+revision = ""  # branch, tag or commit on the hub; empty for the only or newest one
 results_dir = "results"  # tables go to <results_dir>/<model>/
 threshold = 0.9  # closure from which a head counts as strong
 permutation_draws = 8  # signed-permutation scrambles a head

@@ -414,7 +414,10 @@ class HubFolder(ModelFolder):
     def _stored(self, name: str, rows: tuple[int, int] | None) -> Tensor:
         part = TensorSlice(name, rows)
         self.prefetch([part])
-        return self._groups[group_of(name)].get_tensor(entry_name(part))
+        group = group_of(name)
+        # One layer at a time: what was read of a mapped file stays in memory while it is open.
+        self._groups = {group: self._groups[group]}
+        return self._groups[group].get_tensor(entry_name(part))
 
     def prefetch(self, parts: Iterable[TensorSlice], progress: bool = True) -> None:
         """Bring what is not yet in the cache.
