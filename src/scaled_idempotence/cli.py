@@ -23,7 +23,11 @@ output = Console()
 errors = Console(stderr=True)
 
 ModelArgument = Annotated[
-    str, typer.Argument(metavar="MODEL", help="Bundled name, model folder, or .gguf file.")
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="Bundled name, model folder, or .gguf file; SOURCE#encoder and the like for a part.",
+    ),
 ]
 NormOption = Annotated[
     Literal["raw", "folded"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from .layouts import (
     wanted,
 )
 from .reader import Reader, TensorSlice
-from .scales import check_stored_type, explain_missing
+from .scales import check_stored_type, explain_missing, scale_of
 
 NORMS = ("raw", "folded")
 
@@ -81,7 +81,8 @@ class OVModel:
     source : str
         The file or folder that is read.
     weights_id : str
-        What identifies the weights: a sha256 for bundled models, sizes and times for others.
+        What identifies the weights: a sha256 for bundled models, sizes and times for other files,
+        and for a model in memory its content, hashed at every access since it may be in training.
     license : str
         Licence of a bundled model's weights, else empty.
     norm_remark : str
@@ -91,7 +92,12 @@ class OVModel:
     """
 
     def __init__(
-        self, name: str, reader: Reader, norm: str, weights_id: str = "", license: str = ""
+        self,
+        name: str,
+        reader: Reader,
+        norm: str,
+        weights_id: str | Callable[[], str] = "",
+        license: str = "",
     ):
         if norm not in NORMS:
             raise ValueError(f"norm is {norm!r}, expected one of {', '.join(map(repr, NORMS))}")
@@ -99,7 +105,7 @@ class OVModel:
         self.name = name
         self.norm = norm
         self.source = reader.where
-        self.weights_id = weights_id
+        self._weights_id = weights_id
         self.license = license
         self.architecture = reader.architecture
         self.part = reader.part
@@ -160,6 +166,10 @@ class OVModel:
         )
 
     @property
+    def weights_id(self) -> str:
+        return self._weights_id if isinstance(self._weights_id, str) else self._weights_id()
+
+    @property
     def label(self) -> str:
         """Name of the model's results: its name, and the norm treatment unless it is raw."""
         return self.name if self.norm == "raw" else f"{self.name}-{self.norm}"
@@ -207,6 +217,8 @@ class OVModel:
         for name, rows in self.slices():
             size = self._reader.n_bytes(name)
             read += size * (rows[1] - rows[0]) // self._reader.shape(name)[0] if rows else size
+            if scale := scale_of(name, self._reader.names):
+                read += self._reader.n_bytes(scale)
         return read, sum(self._reader.n_bytes(name) for name in self._reader.names)
 
     def dtypes(self) -> list[str]:
@@ -332,10 +344,9 @@ def open_model(
     if isinstance(source, torch.nn.Module):
         reader = LiveModule(source, part)
         name = str(getattr(source, "name_or_path", "") or reader.architecture)
-        return OVModel(_named(Path(name).name, part), reader, norm, "memory")
-    text = str(source)
-    if part is None and "#" in text and not Path(text).expanduser().exists():
-        text, _, part = text.rpartition("#")
+        return OVModel(_named(Path(name).name, part), reader, norm, reader.content_id)
+    text, named_part = split_part(str(source))
+    part = part or named_part
     if text in bundled.BUNDLED:
         entry = bundled.BUNDLED[text]
         path = bundled.fetch(entry.name)
@@ -359,6 +370,23 @@ def open_model(
         f"{text!r} is neither a bundled model nor an existing folder or .gguf file. {hint}"
         f"Bundled: {', '.join(bundled.BUNDLED)}"
     )
+
+
+def split_part(source: str) -> tuple[str, str | None]:
+    """Split ``"source#part"``.
+
+    Parameters
+    ----------
+    source : str
+
+    Returns
+    -------
+    source : str
+    part : str or None
+        None if none is named, or if a file has the mark in its own name.
+    """
+    path, mark, part = source.rpartition("#")
+    return (path, part) if mark and not Path(source).expanduser().exists() else (source, None)
 
 
 def _named(name: str, part: str | None) -> str:
