@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 import scaled_idempotence as si
@@ -522,6 +523,40 @@ def test_a_gguf_whose_layers_differ_in_their_heads(tmp_path):
 
 
 # --- parts ----------------------------------------------------------------------------------------
+
+
+def test_a_file_of_the_other_part_says_so(tmp_path):
+    config = transformers.AutoConfig.for_model("t5", **CASES["t5-encoder"].config)
+    transformers.T5EncoderModel(config).save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match=r"values of its decoder.*pass part='encoder'"):
+        si.open_model(tmp_path)
+    assert si.open_model(tmp_path, part="encoder").n_layers == 2
+
+
+# Models with a head, in memory and from_pretrained, which restores other names than a bare model's.
+HEADS = {
+    "gpt2": "GPT2LMHeadModel",
+    "bert": "BertForMaskedLM",
+    "mixtral": "MixtralForCausalLM",
+    "gemma3": "Gemma3ForConditionalGeneration",
+    "t5-encoder": "T5ForConditionalGeneration",
+    "vit": "ViTForImageClassification",
+    "clip-vision": "CLIPModel",
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_models_with_heads_open_from_files_and_from_memory(name, tmp_path):
+    case = CASES[name]
+    config = transformers.AutoConfig.for_model(case.model_type or name, **case.config)
+    kind = getattr(transformers, HEADS[name])
+    kind(config).save_pretrained(tmp_path)
+    stored = si.open_model(tmp_path, part=case.part)
+    live = si.open_model(kind.from_pretrained(tmp_path), part=case.part)
+    assert stored.layers == case.layers
+    for a, b in zip(stored, live, strict=True):
+        assert torch.equal(a.O, b.O)
+        assert torch.equal(a.V, b.V)
 
 
 def test_a_part_of_a_relative_path_reaches_the_notebook(tmp_path, monkeypatch):
