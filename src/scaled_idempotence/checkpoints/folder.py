@@ -150,6 +150,8 @@ class ModelFolder:
     folder : Path
     part : str, optional
         Stack or tower, where the architecture has several.
+    where : str, optional
+        What messages call the checkpoint; the folder if left out.
 
     Raises
     ------
@@ -160,12 +162,15 @@ class ModelFolder:
 
     naming = "transformers"
 
-    def __init__(self, folder: Path, part: str | None = None):
-        self.where = str(folder)
+    def __init__(self, folder: Path, part: str | None = None, where: str | None = None):
+        self.where = where or str(folder)
         self._folder = folder
         found = read_configuration(self._read_json(CONFIG), str(folder / CONFIG), part)
         self.architecture, self.part = found.architecture, found.part
         self.hyperparameters, self.quantisation = found.hyperparameters, found.quantisation
+        self._find_tensors()
+
+    def _find_tensors(self) -> None:
         self._file_of: dict[str, str] = {}
         self._open: dict[str, WeightFile] = {}
         for file in self._weight_files():
@@ -238,4 +243,7 @@ class ModelFolder:
         return math.prod(self.shape(name)) * BITS.get(self.dtype(name), 8) // 8
 
     def read(self, name: str, rows: tuple[int, int] | None = None) -> Tensor:
-        return read_scaled(self, lambda key, part: self._of(key).read(key, part), name, rows)
+        return read_scaled(self, self._stored, name, rows)
+
+    def _stored(self, name: str, rows: tuple[int, int] | None) -> Tensor:
+        return self._of(name).read(name, rows)
