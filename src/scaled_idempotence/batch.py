@@ -23,6 +23,7 @@ import yaml
 from papermill.exceptions import PapermillExecutionError
 
 from .checkpoints.bundled import BUNDLED, cache_folder
+from .checkpoints.hub import PINS_VARIABLE
 from .checkpoints.model import OVModel, open_model, split_part
 from .errors import NotebookError
 from .experiments.progress import progress_bar
@@ -213,6 +214,8 @@ def run(
     out = Path(out).resolve()
     # All models are opened (and fetched) first: a misspelt name shows before hours of work.
     opened = [(name, open_model(name, revision=revision, norm=norm)) for name in models]
+    for _, model in opened:
+        model.fetch(progress=progress)  # here and not in a kernel, where no bar would show
     jobs = [(name, model, path) for name, model in opened for path in paths]
     outcomes = []
     bar = progress_bar(jobs, "notebooks", "notebook", progress)
@@ -253,7 +256,7 @@ def _execute(
         copy = Path(scratch) / path.name
         try:
             out.mkdir(parents=True, exist_ok=True)
-            with _kernel_environment(Path(scratch)):
+            with _kernel_environment(Path(scratch), model.pin):
                 papermill.execute_notebook(
                     str(path),
                     str(copy),
@@ -282,14 +285,15 @@ def _execute(
 
 
 @contextmanager
-def _kernel_environment(scratch: Path) -> Iterator[None]:
-    """Keep the kernel's own files out of the user's home, and bars out of the page."""
+def _kernel_environment(scratch: Path, pin: Mapping[str, str]) -> Iterator[None]:
+    """Keep the kernel's own files out of the user's home, bars out of the page, weights fixed."""
     settings = {
         "IPYTHONDIR": str(scratch / "ipython"),
         "JUPYTER_RUNTIME_DIR": str(scratch / "jupyter"),
         "MPLCONFIGDIR": os.environ.get("MPLCONFIGDIR", str(cache_folder() / "matplotlib")),
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
         "TQDM_DISABLE": "1",
+        PINS_VARIABLE: json.dumps(dict(pin)),
         # Asked for by ipykernel's debugger, whose absence it else reports on the page.
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     }

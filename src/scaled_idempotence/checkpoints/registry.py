@@ -1,0 +1,176 @@
+"""The paper's models on the hub: short names, shapes, and the revisions of training lineages."""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..linalg.factors import topology as topology_of
+from .bundled import cache_folder
+
+
+@dataclass(frozen=True)
+class HubModel:
+    """A model of the paper.
+
+    Parameters
+    ----------
+    name : str
+        Short name, which `open_model` takes.
+    repo : str
+        ``org/name`` on the hub.
+    n_layers, n_heads, n_value_heads, d_head, d_model : int
+    """
+
+    name: str
+    repo: str
+    n_layers: int
+    n_heads: int
+    n_value_heads: int
+    d_head: int
+    d_model: int
+
+    @property
+    def topology(self) -> str:
+        """MHA, GQA or MQA."""
+        return topology_of(self.n_heads, self.n_value_heads)
+
+    @property
+    def description(self) -> str:
+        """Topology and shape, for listings."""
+        return (
+            f"{self.repo}, {self.topology}, {self.n_layers} layers, "
+            f"{self.n_heads}/{self.n_value_heads} heads, r={self.d_head}, d={self.d_model}"
+        )
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Repositories whose revisions are steps of one training run.
+
+    Parameters
+    ----------
+    repos : tuple of str
+        Patterns of ``org/name``.
+    revisions : str
+        What the revisions are called.
+    remark : str
+        What to know before trusting them.
+    """
+
+    repos: tuple[str, ...]
+    revisions: str
+    remark: str = ""
+
+
+_MODELS = (
+    HubModel("pythia-2.8b-deduped", "EleutherAI/pythia-2.8b-deduped", 32, 32, 32, 80, 2560),
+    HubModel("qwen3-4b", "Qwen/Qwen3-4B-Base", 36, 32, 8, 128, 2560),
+    HubModel("mistral-7b", "mistralai/Mistral-7B-v0.3", 32, 32, 8, 128, 4096),
+    HubModel("olmo-2-13b", "allenai/OLMo-2-1124-13B", 40, 40, 40, 128, 5120),
+    HubModel("qwen2.5-72b", "Qwen/Qwen2.5-72B", 80, 64, 8, 128, 8192),
+    HubModel("qwen3-235b", "Qwen/Qwen3-235B-A22B", 94, 64, 4, 128, 4096),
+    HubModel("olmo-1b", "allenai/OLMo-1B-hf", 16, 16, 16, 128, 2048),
+    HubModel(
+        "tinyllama-1.1b", "TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T", 22, 32, 4, 64, 2048
+    ),
+    HubModel("smollm3-3b", "HuggingFaceTB/SmolLM3-3B", 36, 16, 4, 128, 2048),
+    HubModel("granite-3.3-2b", "ibm-granite/granite-3.3-2b-base", 40, 32, 8, 64, 2048),
+    HubModel("falcon3-3b", "tiiuae/Falcon3-3B-Base", 22, 12, 4, 256, 3072),
+    HubModel("yi-1.5-6b", "01-ai/Yi-1.5-6B", 32, 32, 4, 128, 4096),
+)
+
+#: Every model of the paper by its short name.
+MODELS: dict[str, HubModel] = {model.name: model for model in _MODELS}
+
+LINEAGES: tuple[Lineage, ...] = (
+    Lineage(
+        ("EleutherAI/pythia-*",),
+        "step0, step1, step2, step4, ... step512, step1000, step2000, ... step143000",
+        "step0 equals step1 in all sizes; many step branches of pythia-2.8b, and single shards of "
+        "pythia-12b's, were reported to serve the final weights",
+    ),
+    Lineage(
+        ("allenai/OLMo-1B-hf", "allenai/OLMo-7B-hf"),
+        "stepN-tokensMB, such as step5000-tokens21B",
+    ),
+    Lineage(
+        ("allenai/OLMo-2-0425-1B", "allenai/OLMo-2-1124-7B", "allenai/OLMo-2-1124-13B"),
+        "stage1-stepN-tokensMB, then stage2-ingredientK-stepN-tokensMB",
+        "some branches of the 7B lack stage1-",
+    ),
+    Lineage(
+        ("TinyLlama/*",),
+        "step-Nk-token-MB such as step-720k-token-1510B; other steps have a repository each",
+        "intermediate steps are .bin only",
+    ),
+    Lineage(("HuggingFaceTB/SmolLM3-3B-checkpoints",), "every 40,000 steps"),
+    Lineage(("LLM360/Amber",), "ckpt_000, ckpt_001, ... ckpt_358"),
+    Lineage(
+        ("swiss-ai/Apertus-8B-2509",),
+        "stepN-tokensMB, such as step50000-tokens210B",
+    ),
+)
+
+
+def lineage_of(repo: str) -> Lineage | None:
+    """Find the lineage that a repository holds.
+
+    Parameters
+    ----------
+    repo : str
+        ``org/name``.
+
+    Returns
+    -------
+    Lineage or None
+
+    Examples
+    --------
+    >>> lineage_of("LLM360/Amber").revisions
+    'ckpt_000, ckpt_001, ... ckpt_358'
+    """
+    for lineage in LINEAGES:
+        if any(fnmatch.fnmatchcase(repo, pattern) for pattern in lineage.repos):
+            return lineage
+    return None
+
+
+def short_name(repo: str) -> str:
+    """Name a repository so that it can be a folder.
+
+    Parameters
+    ----------
+    repo : str
+        ``org/name``.
+
+    Returns
+    -------
+    str
+        The short name of the paper's models, else ``org--name``.
+
+    Examples
+    --------
+    >>> short_name("Qwen/Qwen3-235B-A22B"), short_name("someone/model")
+    ('qwen3-235b', 'someone--model')
+    """
+    for model in MODELS.values():
+        if model.repo == repo:
+            return model.name
+    return repo.replace("/", "--")
+
+
+def repo_folder(repo: str) -> Path:
+    """Folder of the cache for a repository.
+
+    Parameters
+    ----------
+    repo : str
+        ``org/name``.
+
+    Returns
+    -------
+    Path
+    """
+    return cache_folder() / "hub" / repo.replace("/", "--")
