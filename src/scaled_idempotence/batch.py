@@ -24,7 +24,7 @@ from papermill.exceptions import PapermillExecutionError
 
 from .checkpoints.bundled import BUNDLED, cache_folder
 from .checkpoints.hub import PINS_VARIABLE
-from .checkpoints.model import OVModel, open_model
+from .checkpoints.model import OVModel, open_model, split_part
 from .errors import NotebookError
 from .experiments.progress import progress_bar
 from .experiments.results import code_id
@@ -234,9 +234,10 @@ def run(
 
 def _portable(name: str) -> str:
     # Notebooks run in the output folder, from where a relative path would point elsewhere.
-    if name in BUNDLED or not Path(name).expanduser().exists():
+    source, part = split_part(name)
+    if source in BUNDLED or not Path(source).expanduser().exists():
         return name
-    return str(Path(name).expanduser().resolve())
+    return str(Path(source).expanduser().resolve()) + (f"#{part}" if part else "")
 
 
 def _execute(

@@ -26,7 +26,8 @@ ModelArgument = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="Name that `models` lists, model folder, .gguf file, or org/name on the hub.",
+        help="Name that `models` lists, model folder, .gguf file, or org/name on the hub; "
+        "SOURCE#encoder and the like for a part.",
     ),
 ]
 RevisionOption = Annotated[

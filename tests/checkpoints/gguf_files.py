@@ -66,7 +66,13 @@ def flat(weight: np.ndarray, n_heads: int, n_value_heads: int) -> np.ndarray:
 
 
 def write(
-    case: str, folder: Path, path: Path, opened, kind=gguf.GGMLQuantizationType.F32, old_mla=False
+    case: str,
+    folder: Path,
+    path: Path,
+    opened,
+    kind=gguf.GGMLQuantizationType.F32,
+    old_mla=False,
+    value_heads=None,
 ) -> None:
     """Write a saved model as GGUF.
 
@@ -86,7 +92,7 @@ def write(
         writer.add_block_count(n_layers)
     writer.add_embedding_length(d)
     writer.add_head_count(H)
-    writer.add_head_count_kv(G)
+    writer.add_head_count_kv(value_heads or G)
     if r != d // H:
         writer.add_value_length(r)
     if arch == "qwen3next":

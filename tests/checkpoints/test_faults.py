@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 import scaled_idempotence as si
+from scaled_idempotence import batch
 from scaled_idempotence.checkpoints import scales
+from scaled_idempotence.checkpoints.model import split_part
 from scaled_idempotence.errors import CheckpointError
-from tests.checkpoints import tiny
+from tests.checkpoints import gguf_files, tiny
+from tests.checkpoints.architectures import CASES
 from tests.operators import dense, dense_closure
 
 V_PROJ, O_PROJ = (f"layers.0.self_attn.{name}_proj.weight" for name in "vo")
@@ -439,6 +444,17 @@ def test_a_live_model_is_not_changed_and_not_shared(tmp_path):
     assert heads.closure[:6].to_numpy() == pytest.approx(dense_closure(T).numpy(), rel=1e-9)
 
 
+def test_results_of_two_live_models_are_never_taken_for_one_another(tmp_path):
+    model = tiny.make("llama")
+    opened = si.open_model(model)
+    before = opened.weights_id
+    assert before == si.open_model(tiny.make("llama")).weights_id
+    with torch.no_grad():
+        model.layers[1].self_attn.o_proj.weight[0, 0] += 1
+    assert opened.weights_id != before
+    assert si.open_model(tiny.make("gpt2").bfloat16()).weights_id.startswith("sha256:")
+
+
 def test_modules_that_cannot_be_opened_are_told():
     with pytest.raises(CheckpointError, match=r"Linear in memory has no configuration"):
         si.open_model(torch.nn.Linear(2, 2))
@@ -448,7 +464,109 @@ def test_modules_that_cannot_be_opened_are_told():
         si.open_model(model)[0]
 
 
+# --- architectures that are not in the table ------------------------------------------------------
+
+UNLISTED = {
+    "arcee": ("llama", "layers.{}.self_attn.v_proj.weight"),
+    "seed_oss": ("llama", "layers.{}.self_attn.v_proj.weight"),
+    "ernie4_5": ("llama", "layers.{}.self_attn.v_proj.weight"),
+    "camembert": ("bert", "encoder.layer.{}.attention.self.value.weight"),
+}
+
+
+@pytest.mark.parametrize("model_type", UNLISTED)
+def test_unlisted_architectures_open_with_a_warning(tmp_path, monkeypatch, model_type):
+    like, value = UNLISTED[model_type]
+    monkeypatch.setitem(CASES, model_type, replace(CASES[like], model_type=model_type))
+    folder = save_as(tmp_path, model_type)
+    with pytest.warns(UserWarning, match=rf"'{model_type}', which is not in the table"):
+        opened = si.open_model(folder)
+    weights = load_file(folder / "model.safetensors")
+    for layer in opened:
+        stored = weights[value.format(layer.index)].double()
+        assert torch.equal(layer.V.mT.reshape(stored.shape), stored)
+
+
+def test_a_fused_weight_of_an_unlisted_architecture_is_not_guessed(tmp_path):
+    """Its shape is the same however its rows are ordered."""
+    folder = save_as(tmp_path, "gpt_neox")
+    edit_config(folder, model_type="novel")
+    with pytest.raises(CheckpointError, match=r"add a row.*how they are fused.*which norms"):
+        si.open_model(folder)
+
+
+def test_an_unlisted_gguf_opens_with_a_warning(tmp_path, monkeypatch):
+    folder = save_as(tmp_path, "llama")
+    truth = si.open_model(folder)
+    monkeypatch.setitem(gguf_files.ARCHITECTURES, "llama", "arcee")
+    gguf_files.write("llama", folder, tmp_path / "x.gguf", truth)
+    with pytest.warns(UserWarning, match=r"'arcee'.*blk\.\{layer\}\.attn_v\.weight"):
+        opened = si.open_model(tmp_path / "x.gguf")
+    assert torch.equal(opened[1].V, truth[1].V)
+
+
+def test_a_gguf_whose_layers_differ_in_their_heads(tmp_path):
+    """Layers without value heads are skipped; differing counts are refused."""
+    folder = save_as(tmp_path, "llama", num_hidden_layers=3)
+    truth = si.open_model(folder)
+    for counts in ([2, 0, 2], [2, 3, 2]):
+        path = tmp_path / "x.gguf"
+        gguf_files.write("llama", folder, path, truth, value_heads=counts)
+        if 0 in counts:
+            opened = si.open_model(path)
+            assert opened.layers == (0, 2)
+            assert torch.equal(opened[1].V, truth[2].V)
+            assert "1 of 3 layers have no attention" in opened.remark
+        else:
+            with pytest.raises(CheckpointError, match="head_count_kv layer by layer"):
+                si.open_model(path)
+
+
 # --- parts ----------------------------------------------------------------------------------------
+
+
+def test_a_file_of_the_other_part_says_so(tmp_path):
+    config = transformers.AutoConfig.for_model("t5", **CASES["t5-encoder"].config)
+    transformers.T5EncoderModel(config).save_pretrained(tmp_path)
+    with pytest.raises(CheckpointError, match=r"values of its decoder.*pass part='encoder'"):
+        si.open_model(tmp_path)
+    assert si.open_model(tmp_path, part="encoder").n_layers == 2
+
+
+# Models with a head, in memory and from_pretrained, which restores other names than a bare model's.
+HEADS = {
+    "gpt2": "GPT2LMHeadModel",
+    "bert": "BertForMaskedLM",
+    "mixtral": "MixtralForCausalLM",
+    "gemma3": "Gemma3ForConditionalGeneration",
+    "t5-encoder": "T5ForConditionalGeneration",
+    "vit": "ViTForImageClassification",
+    "clip-vision": "CLIPModel",
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_models_with_heads_open_from_files_and_from_memory(name, tmp_path):
+    case = CASES[name]
+    config = transformers.AutoConfig.for_model(case.model_type or name, **case.config)
+    kind = getattr(transformers, HEADS[name])
+    kind(config).save_pretrained(tmp_path)
+    stored = si.open_model(tmp_path, part=case.part)
+    live = si.open_model(kind.from_pretrained(tmp_path), part=case.part)
+    assert stored.layers == case.layers
+    for a, b in zip(stored, live, strict=True):
+        assert torch.equal(a.O, b.O)
+        assert torch.equal(a.V, b.V)
+
+
+def test_a_part_of_a_relative_path_reaches_the_notebook(tmp_path, monkeypatch):
+    (tmp_path / "m").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert batch._portable("m#encoder") == f"{tmp_path.resolve() / 'm'}#encoder"
+    assert batch._portable("minilm-l6") == "minilm-l6"
+    (tmp_path / "odd#name").mkdir()
+    assert split_part("odd#name") == ("odd#name", None)
+    assert batch._portable("odd#name") == str(tmp_path.resolve() / "odd#name")
 
 
 def test_parts_are_named_in_the_source_or_as_an_argument(tmp_path):

@@ -58,6 +58,33 @@ def test_all_formats_of_transformers_give_the_same_factors(name, tmp_path):
         assert_same_factors(whole, si.open_model(other, **options), rtol=0, atol=0)
 
 
+# Which families' values are a range of rows of what is stored; the rest is separate or read whole.
+RANGES = {"phi3", "mpt", "dbrx", "modernbert", "falcon-7b", "gpt_bigcode"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_layer_reads_what_wanted_says_and_no_more(name, tmp_path):
+    """Of fused weights the rows of V alone, where they are contiguous."""
+    opened = si.open_model(tiny.make(name), norm="folded", part=CASES[name].part)
+    asked = []
+    read = opened._reader.read
+
+    def spy(tensor, rows=None):
+        asked.append((tensor, rows))
+        return read(tensor, rows)
+
+    opened._reader.read = spy
+    opened[len(opened) - 1]
+    wanted = layouts.wanted(opened.layout, opened._prefix, opened._h, opened.layers[-1], "folded")
+    assert asked == wanted
+    values = wanted[0]
+    r, G = opened.d_head, opened.n_value_heads
+    assert (values.rows is not None) == (name in RANGES)
+    if values.rows:
+        assert values.rows[1] - values.rows[0] == G * r
+    assert all(0 <= rows[0] < rows[1] for _, rows in wanted if rows)
+
+
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory):
     """Give a case's saved folder and its GGUF file."""

@@ -22,6 +22,7 @@ from scaled_idempotence.checkpoints.reader import TensorSlice
 from scaled_idempotence.errors import CheckpointError, FetchError
 from tests.checkpoints import tiny
 from tests.checkpoints.hub_server import HubServer
+from tests.checkpoints.test_faults import blockwise, quantise
 
 REPO = "someone/tiny-llama"
 # Most of it is MLP, as in real models: 0.33 MB of values and outputs in 3.9 MB.
@@ -383,13 +384,11 @@ def test_a_missing_revision_is_told_with_those_of_the_lineage(server, whole):
         si.open_model("EleutherAI/pythia-70m", revision="step3")
 
 
-def test_bin_only_repositories_are_brought_whole(server, whole, tmp_path):
-    """Pickles cannot be read in parts: whole files go to the client's own cache."""
-    files = {p.name: p.read_bytes() for p in whole.iterdir()}
-    weights = io.BytesIO()
-    torch.save(load_file(whole / "model.safetensors"), weights)
-    del files["model.safetensors"]
-    files["pytorch_model.bin"] = weights.getvalue()
+def test_bin_only_repositories_go_to_the_clients_own_cache(server, whole, tmp_path):
+    """They cannot be read in parts."""
+    path = tmp_path / "pytorch_model.bin"
+    torch.save(load_file(whole / "model.safetensors"), path)
+    files = {"config.json": (whole / "config.json").read_bytes(), path.name: path.read_bytes()}
     sha = server.push(REPO, files)
     assert_same(si.open_model(REPO), si.open_model(whole))
     (brought,) = (tmp_path / "hf").rglob(f"{sha}/pytorch_model.bin")
@@ -397,6 +396,50 @@ def test_bin_only_repositories_are_brought_whole(server, whole, tmp_path):
     sent = dict(server.sent)
     assert_same(si.open_model(REPO), si.open_model(whole))
     assert server.sent.get("pytorch_model.bin") == sent.get("pytorch_model.bin")
+
+
+# Of fused weights the rows of the values, whatever their type; interleaved ones are read whole.
+FUSED = {"hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2}
+
+
+def test_only_the_value_rows_of_a_fused_weight_are_read(server, tmp_path):
+    tiny.make("phi3", **FUSED).save_pretrained(tmp_path / "m")
+    server.push(REPO, tmp_path / "m")
+    opened = si.open_model(REPO)
+    server.sent.clear()
+    opened.fetch(progress=False)
+    wanted = 2 * 4 * (128 * 256 + 256 * 256)
+    assert opened.sizes()[0] == wanted
+    assert wanted <= weight_bytes(server) <= 1.05 * wanted
+    assert_same(opened, si.open_model(tmp_path / "m"))
+    server.sent.clear()
+    assert_same(si.open_model(REPO), si.open_model(tmp_path / "m"))
+    assert weight_bytes(server) == 0
+
+
+@pytest.mark.parametrize("name", ["falcon-40b", "gpt2", "deepseek_v3", "qwen3_next", "albert"])
+def test_other_layouts_are_those_of_the_local_files(server, tmp_path, name):
+    tiny.save(name, tmp_path / "m")
+    server.push(REPO, tmp_path / "m")
+    options = {"norm": "folded"}
+    opened, local = si.open_model(REPO, **options), si.open_model(tmp_path / "m", **options)
+    assert opened.layers == local.layers
+    assert_same(opened, local)
+
+
+def test_fp8_rows_come_with_their_scales(server, tmp_path):
+    tiny.make("phi3", **FUSED).save_pretrained(tmp_path / "m")
+    quantise(tmp_path / "m", blockwise, "qkv_proj.weight", "o_proj.weight")
+    server.push(REPO, tmp_path / "m")
+    assert_same(si.open_model(REPO), si.open_model(tmp_path / "m"))
+
+
+def test_a_part_of_a_model_on_the_hub(server, tmp_path):
+    tiny.save("whisper-encoder", tmp_path / "m")
+    server.push(REPO, tmp_path / "m")
+    opened = si.open_model(f"{REPO}#encoder")
+    assert (opened.part, opened.name) == ("encoder", "someone--tiny-llama-encoder")
+    assert_same(opened, si.open_model(tmp_path / "m", part="encoder"))
 
 
 def test_a_repository_without_weights_is_told(server):
@@ -547,6 +590,17 @@ def test_a_file_that_changes_its_length_within_a_commit_is_refused(server, empty
     ):
         list(opened)
     assert kept(empty_cache) == before
+
+
+def test_a_file_that_changes_its_length_while_it_is_read_is_refused(server, empty_cache, whole):
+    server.push(REPO, whole)
+    size = (whole / "config.json").stat().st_size
+    server.cut_after("config.json", 100)
+    server.tamper("config.json", content_range=f"bytes 100-{size - 1}/{size + 5}")
+    with pytest.raises(CheckpointError, match=r"config\.json .*bytes and now has.*does not change"):
+        si.open_model(REPO)
+    assert "headers.json" not in kept(empty_cache)
+    assert_same(si.open_model(REPO), si.open_model(whole))
 
 
 # Faults of what was uploaded

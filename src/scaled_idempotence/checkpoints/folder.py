@@ -176,6 +176,40 @@ def _damaged(path: Path, error: Exception) -> CheckpointError:
     )
 
 
+def weight_map(index: dict, where: str) -> dict[str, str]:
+    """Check which shard an index gives to each tensor.
+
+    Parameters
+    ----------
+    index : dict
+        Content of a ``*.index.json``.
+    where : str
+        The index, for messages.
+
+    Returns
+    -------
+    dict of str to str
+        The file's name for each tensor's name.
+
+    Raises
+    ------
+    CheckpointError
+        If there is no such map, or it names a shard that is not a plain file name.
+    """
+    shards = index.get("weight_map")
+    if not isinstance(shards, dict) or not shards:
+        raise CheckpointError(f"{where} has no weight_map")
+    shards = {name: str(file) for name, file in shards.items()}
+    for file in sorted(set(shards.values())):
+        # An index is a downloaded file: what it names must be a plain name beside it.
+        if Path(file).name != file or "\\" in file or file in {"", ".", ".."}:
+            raise CheckpointError(
+                f"{where} names the shard {file!r}, which is not a file name in the same folder; "
+                "this index is damaged or hostile"
+            )
+    return shards
+
+
 class ModelFolder:
     """A folder as ``save_pretrained`` writes it, its weights whole or in shards.
 
@@ -184,8 +218,8 @@ class ModelFolder:
     folder : Path
     part : str, optional
         Stack or tower, where the architecture has several.
-    where : str
-        What messages call the checkpoint; the folder if empty.
+    where : str, optional
+        What messages call the checkpoint; the folder if left out.
 
     Raises
     ------
@@ -196,7 +230,7 @@ class ModelFolder:
 
     naming = "transformers"
 
-    def __init__(self, folder: Path, part: str | None = None, where: str = ""):
+    def __init__(self, folder: Path, part: str | None = None, where: str | None = None):
         self.where = where or str(folder)
         self._folder = folder
         found = read_configuration(self._read_json(CONFIG), str(folder / CONFIG), part)
@@ -241,8 +275,8 @@ class ModelFolder:
         )
 
     def _shards(self, index: str) -> list[str]:
-        shards = weight_map(self._read_json(index), str(self._folder / index))
-        return sorted(set(shards.values()))
+        where = str(self._folder / index)
+        return sorted(set(weight_map(self._read_json(index), where).values()))
 
     def _handle(self, file: str) -> WeightFile:
         if file not in self._open:
@@ -272,5 +306,4 @@ class ModelFolder:
         return read_scaled(self, self._stored, name, rows)
 
     def _stored(self, name: str, rows: tuple[int, int] | None) -> Tensor:
-        """Read a tensor, or a range of its rows, as stored."""
         return self._of(name).read(name, rows)

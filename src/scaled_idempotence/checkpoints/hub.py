@@ -36,14 +36,15 @@ from torch import Tensor
 from ..errors import CheckpointError, FetchError
 from ..experiments.progress import byte_bar
 from . import hub_client
-from .folder import BITS, CONFIG, INDEX, PICKLE, SAFETENSORS, ModelFolder, weight_map
+from .folder import BITS, CONFIG, PICKLE, SAFETENSORS, ModelFolder, weight_map
+from .folder import INDEX as INDEX_SUFFIX
 from .hub_client import DEFAULT_REVISION, SHA, Commit, Unreachable, read_range
 from .reader import TensorSlice
 from .registry import repo_folder
 
 HEADERS = "headers.json"
-SAFETENSORS_INDEX = SAFETENSORS + INDEX
-PICKLE_INDEX = PICKLE + INDEX
+WEIGHTS, INDEX = SAFETENSORS, SAFETENSORS + INDEX_SUFFIX
+BIN_WEIGHTS, BIN_INDEX = PICKLE, PICKLE + INDEX_SUFFIX
 
 #: Commits of revisions, as JSON by ``org/name@revision``, for processes that must see the weights
 #: that the process which started them sees, also if the branch has moved meanwhile.

