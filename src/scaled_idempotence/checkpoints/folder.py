@@ -44,40 +44,6 @@ DTYPES = {
 }
 
 
-def weight_map(index: dict, where: str) -> dict[str, str]:
-    """Check which shard an index gives to each tensor.
-
-    Parameters
-    ----------
-    index : dict
-        Content of a ``*.index.json``.
-    where : str
-        The index, for messages.
-
-    Returns
-    -------
-    dict of str to str
-        The file's name for each tensor's name.
-
-    Raises
-    ------
-    CheckpointError
-        If there is no such map, or it names a shard that is not a plain file name.
-    """
-    shards = index.get("weight_map")
-    if not isinstance(shards, dict) or not shards:
-        raise CheckpointError(f"{where} has no weight_map")
-    shards = {name: str(file) for name, file in shards.items()}
-    for file in sorted(set(shards.values())):
-        # An index is a downloaded file: what it names must be a plain name beside it.
-        if Path(file).name != file or "\\" in file or file in {"", ".", ".."}:
-            raise CheckpointError(
-                f"{where} names the shard {file!r}, which is not a file name in the same folder; "
-                "this index is damaged or hostile"
-            )
-    return shards
-
-
 class WeightFile(Protocol):
     """One file of weights, open."""
 

@@ -332,15 +332,15 @@ def read_headers(commit: Commit) -> dict[str, Stored]:
     CheckpointError
         If there are no safetensors, or index and shards do not fit together.
     """
-    if SAFETENSORS in commit.files:
-        return read_header(commit, SAFETENSORS)
-    if SAFETENSORS_INDEX not in commit.files:
+    if WEIGHTS in commit.files:
+        return read_header(commit, WEIGHTS)
+    if INDEX not in commit.files:
         raise CheckpointError(
-            f"{commit.where} holds neither {SAFETENSORS} nor {SAFETENSORS_INDEX}. It holds "
+            f"{commit.where} holds neither {WEIGHTS} nor {INDEX}. It holds "
             f"{', '.join(sorted(commit.files)[:10]) or 'nothing'}"
         )
-    where = f"{SAFETENSORS_INDEX} of {commit.where}"
-    file_of = weight_map(_read_json(commit, SAFETENSORS_INDEX), where)
+    where = f"{INDEX} of {commit.where}"
+    file_of = weight_map(_read_json(commit, INDEX), where)
     shards = sorted(set(file_of.values()))
     if absent := [file for file in shards if file not in commit.files]:
         raise CheckpointError(
@@ -387,8 +387,6 @@ class HubFolder(ModelFolder):
         As `read_headers` gives them.
     folder : Path
         The commit's folder in the cache, with ``config.json``.
-    part : str, optional
-        Stack or tower, where the architecture has several.
     """
 
     def __init__(
@@ -594,8 +592,6 @@ def open_hub(
         ``org/name``.
     revision : str, optional
         Branch, tag or commit; ``main`` if not given.
-    part : str, optional
-        Stack or tower, where the architecture has several.
 
     Returns
     -------
@@ -647,18 +643,18 @@ def _kept_headers(folder: Path) -> dict[str, Stored] | None:
 
 
 def _is_bin_only(commit: Commit) -> bool:
-    safetensors = {SAFETENSORS, SAFETENSORS_INDEX} & set(commit.files)
-    return not safetensors and bool({PICKLE, PICKLE_INDEX} & set(commit.files))
+    safetensors = {WEIGHTS, INDEX} & set(commit.files)
+    return not safetensors and bool({BIN_WEIGHTS, BIN_INDEX} & set(commit.files))
 
 
 def _download_bin(commit: Commit) -> Path:
     """Bring ``.bin`` files, which cannot be read in parts, to the hub client's own cache."""
     files = [CONFIG]
-    if PICKLE in commit.files:
-        files.append(PICKLE)
+    if BIN_WEIGHTS in commit.files:
+        files.append(BIN_WEIGHTS)
     else:
-        shards = weight_map(_read_json(commit, PICKLE_INDEX), f"{PICKLE_INDEX} of {commit.where}")
-        files += [PICKLE_INDEX, *sorted(set(shards.values()))]
+        shards = weight_map(_read_json(commit, BIN_INDEX), f"{BIN_INDEX} of {commit.where}")
+        files += [BIN_INDEX, *sorted(set(shards.values()))]
     with hub_client.explained(commit.repo, commit.sha, "the weights"):
         paths = [hf_hub_download(commit.repo, file, revision=commit.sha) for file in files]
     return Path(paths[0]).parent
