@@ -274,7 +274,9 @@ def test_revisions_have_their_own_weights_and_labels(server, empty_cache, whole,
     assert_same(si.open_model(REPO), si.open_model(whole))
 
 
-def test_fault_a_commit_that_moves_between_two_reads(server, empty_cache, whole, tmp_path):
+def test_fault_a_commit_that_moves_between_two_reads(
+    server, empty_cache, whole, tmp_path, monkeypatch
+):
     """The opened model stays at its commit; a new opening has the new one; nothing is mixed."""
     old = server.push(REPO, whole)
     opened = si.open_model(REPO)
@@ -296,6 +298,8 @@ def test_fault_a_commit_that_moves_between_two_reads(server, empty_cache, whole,
     assert (opened.weights_id, moved.weights_id) == (f"commit:{old}", f"commit:{new}")
     assert torch.equal(moved[1].V, 2 * second.V)
     assert_same(si.open_model(REPO, revision=old), si.open_model(whole))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert si.open_model(REPO).weights_id == f"commit:{new}"
     kept(empty_cache)
 
 
@@ -773,7 +777,9 @@ def test_headers_that_contradict_themselves_are_refused():
 def test_rows_are_byte_ranges():
     place = Stored("f", "F32", (6, 5), 100, 220, 300)
     assert place.part((2, 4)) == Stored("f", "F32", (2, 5), 140, 180, 300)
-    assert hub.join_ranges([Range("f", 5, 9), Range("f", 0, 6), Range("g", 6, 7)]) == [
+    assert hub.join_ranges(
+        [Range("f", 5, 9), Range("f", 6, 7), Range("f", 0, 6), Range("g", 6, 7)]
+    ) == [
         Range("f", 0, 9),
         Range("g", 6, 7),
     ]
