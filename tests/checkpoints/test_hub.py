@@ -547,6 +547,17 @@ def test_a_file_that_changes_its_length_within_a_commit_is_refused(server, empty
     assert kept(empty_cache) == before
 
 
+def test_a_file_that_changes_its_length_while_it_is_read_is_refused(server, empty_cache, whole):
+    server.push(REPO, whole)
+    size = (whole / "config.json").stat().st_size
+    server.cut_after("config.json", 100)
+    server.tamper("config.json", content_range=f"bytes 100-{size - 1}/{size + 5}")
+    with pytest.raises(CheckpointError, match=r"config\.json .*bytes and now has.*does not change"):
+        si.open_model(REPO)
+    assert "headers.json" not in kept(empty_cache)
+    assert_same(si.open_model(REPO), si.open_model(whole))
+
+
 # Faults of what was uploaded
 
 

@@ -115,8 +115,8 @@ def explained(repo: str, revision: str, what: str) -> Iterator[None]:
         if status == 404:
             raise CheckpointError(f"{repo} at revision {revision} has no {what} (404)") from error
         raise FetchError(
-            f"the hub answered {status} for {what} of {repo}, also after {MAX_RETRIES} further "
-            "tries. What was fetched is kept; run the same again later"
+            f"the hub answered {status} for {what} of {repo}, also when asked again. What was "
+            "fetched is kept; run the same again later"
         ) from error
     except NETWORK_ERRORS as error:
         if isinstance(error, FetchError):
