@@ -19,6 +19,7 @@ from huggingface_hub.errors import (
     EntryNotFoundError,
     GatedRepoError,
     HfHubHTTPError,
+    LocalEntryNotFoundError,
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
     RevisionNotFoundError,
@@ -85,6 +86,11 @@ def explained(repo: str, revision: str, what: str) -> Iterator[None]:
     page = f"{constants.ENDPOINT}/{repo}"
     try:
         yield
+    except LocalEntryNotFoundError as error:
+        raise Unreachable(
+            f"{what} of {repo} (revision {revision}) is not in the cache, and the hub cannot be "
+            "asked: fetch the model where there is a network, without HF_HUB_OFFLINE"
+        ) from error
     except OfflineModeIsEnabled as error:
         raise Unreachable(
             f"{what} of {repo} (revision {revision}) is not in the cache, and HF_HUB_OFFLINE "
