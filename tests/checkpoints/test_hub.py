@@ -732,7 +732,9 @@ def test_headers_that_contradict_themselves_are_refused():
 def test_rows_are_byte_ranges():
     place = Stored("f", "F32", (6, 5), 100, 220, 300)
     assert place.part((2, 4)) == Stored("f", "F32", (2, 5), 140, 180, 300)
-    assert hub.join_ranges([Range("f", 5, 9), Range("f", 0, 6), Range("g", 6, 7)]) == [
+    assert hub.join_ranges(
+        [Range("f", 5, 9), Range("f", 6, 7), Range("f", 0, 6), Range("g", 6, 7)]
+    ) == [
         Range("f", 0, 9),
         Range("g", 6, 7),
     ]
