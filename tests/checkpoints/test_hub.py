@@ -273,7 +273,9 @@ def test_revisions_have_their_own_weights_and_labels(server, empty_cache, whole,
     assert_same(si.open_model(REPO), si.open_model(whole))
 
 
-def test_fault_a_commit_that_moves_between_two_reads(server, empty_cache, whole, tmp_path):
+def test_fault_a_commit_that_moves_between_two_reads(
+    server, empty_cache, whole, tmp_path, monkeypatch
+):
     """The opened model stays at its commit; a new opening has the new one; nothing is mixed."""
     old = server.push(REPO, whole)
     opened = si.open_model(REPO)
@@ -295,6 +297,8 @@ def test_fault_a_commit_that_moves_between_two_reads(server, empty_cache, whole,
     assert (opened.weights_id, moved.weights_id) == (f"commit:{old}", f"commit:{new}")
     assert torch.equal(moved[1].V, 2 * second.V)
     assert_same(si.open_model(REPO, revision=old), si.open_model(whole))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert si.open_model(REPO).weights_id == f"commit:{new}"
     kept(empty_cache)
 
 
