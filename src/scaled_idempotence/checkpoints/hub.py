@@ -5,6 +5,8 @@ What was read is kept in the cache folder, by repository and commit::
     hub/<org--name>/refs/<revision>          the commit that the revision was when last asked
     hub/<org--name>/<commit>/config.json
     hub/<org--name>/<commit>/headers.json    where each tensor is, out of the shards' headers
+    hub/<org--name>/<commit>/files.json      instead of it, where there are .bin files only, which
+                                             are whole in the cache of huggingface_hub
     hub/<org--name>/<commit>/layer-00012.safetensors   what was read of a layer, under its own
                                                        names and types, with its sha256
 
@@ -20,7 +22,7 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -40,10 +42,16 @@ from .folder import BITS, CONFIG, INDEX, PICKLE, SAFETENSORS, ModelFolder, weigh
 from .hub_client import DEFAULT_REVISION, SHA, Commit, Unreachable, read_range
 from .reader import TensorSlice
 from .registry import repo_folder
+from .scales import FP8, scale_of, scale_rows
 
 HEADERS = "headers.json"
+FILES = "files.json"
 SAFETENSORS_INDEX = SAFETENSORS + INDEX
 PICKLE_INDEX = PICKLE + INDEX
+
+#: Commits of revisions, as JSON by ``org/name@revision``, for processes that must see the weights
+#: that the process which started them sees, also if the branch has moved meanwhile.
+PINS_VARIABLE = "SCALED_IDEMPOTENCE_COMMITS"
 
 # How much of a file is asked for in the hope that its header ends there. An index tells more: a
 # tensor takes its name and, with type, shape and offsets, about as many bytes more as here.
@@ -423,7 +431,7 @@ class HubFolder(ModelFolder):
             Show a bar that counts bytes.
         """
         missing: dict[str, list[TensorSlice]] = {}
-        for part in dict.fromkeys(parts):
+        for part in dict.fromkeys(self._with_scales(parts)):
             group = group_of(part.name)
             if not self._has(group, part):
                 missing.setdefault(group, []).append(part)
@@ -435,6 +443,15 @@ class HubFolder(ModelFolder):
             for group, plan in plans.items():
                 content = {one: self._read_range(one, bar.update) for one in plan}
                 self._keep(group, missing[group], content)
+
+    def _with_scales(self, parts: Iterable[TensorSlice]) -> Iterator[TensorSlice]:
+        """Give also the scales without which fp8 weights have no values."""
+        for part in parts:
+            yield part
+            scale = scale_of(part.name, self.names) if self.dtype(part.name) in FP8 else None
+            if scale is not None:
+                shapes = self.shape(part.name), self.shape(scale)
+                yield TensorSlice(scale, scale_rows(*shapes, part.rows))
 
     def _place(self, part: TensorSlice) -> Stored:
         return self._tensors[part.name].part(part.rows)
@@ -552,11 +569,11 @@ def find_commit(repo: str, revision: str) -> Commit:
         asked. With ``HF_HUB_OFFLINE`` this is what was asked for, and there is no warning.
     """
     revision = json.loads(os.environ.get(PINS_VARIABLE, "{}")).get(f"{repo}@{revision}", revision)
-    if SHA.fullmatch(revision) and (repo_folder(repo) / revision / HEADERS).is_file():
+    if _is_known(repo, revision):
         return Commit(repo, revision)
     ref = repo_folder(repo) / "refs" / quote(revision, safe="")
     known = ref.read_text(encoding="ascii").strip() if ref.is_file() else ""
-    if not SHA.fullmatch(known) or not (repo_folder(repo) / known / HEADERS).is_file():
+    if not _is_known(repo, known):
         known = ""
     try:
         commit = hub_client.resolve(repo, revision, retry_connecting=not known)
@@ -573,6 +590,12 @@ def find_commit(repo: str, revision: str) -> Commit:
     if commit.sha != known:
         write_atomically(ref, commit.sha.encode(), lambda path: None)
     return commit
+
+
+def _is_known(repo: str, sha: str) -> bool:
+    """Say whether a commit can be opened without asking the hub."""
+    folder = repo_folder(repo) / sha
+    return bool(SHA.fullmatch(sha)) and any((folder / name).is_file() for name in (HEADERS, FILES))
 
 
 def open_hub(
@@ -604,12 +627,18 @@ def open_hub(
     """
     commit = find_commit(repo, revision or DEFAULT_REVISION)
     folder = repo_folder(repo) / commit.sha
+    if (folder / FILES).is_file():
+        kept = json.loads((folder / FILES).read_text(encoding="utf-8"))
+        return ModelFolder(_download(commit, kept), part, commit.where), commit.sha
     tensors = _kept_headers(folder)
     if tensors is None:
         if not commit.files:
             commit = hub_client.resolve(repo, commit.sha)
         if _is_bin_only(commit):
-            return ModelFolder(_download_bin(commit), part, commit.where), commit.sha
+            files = _bin_files(commit)
+            reader = ModelFolder(_download(commit, files), part, commit.where)
+            write_atomically(folder / FILES, json.dumps(files).encode(), lambda path: None)
+            return reader, commit.sha
         tensors = read_headers(commit)
     if not (folder / CONFIG).is_file():
         config = json.dumps(_read_json(commit, CONFIG), indent=1).encode()
@@ -643,14 +672,15 @@ def _is_bin_only(commit: Commit) -> bool:
     return not safetensors and bool({PICKLE, PICKLE_INDEX} & set(commit.files))
 
 
-def _download_bin(commit: Commit) -> Path:
-    """Bring ``.bin`` files, which cannot be read in parts, to the hub client's own cache."""
-    files = [CONFIG]
+def _bin_files(commit: Commit) -> list[str]:
     if PICKLE in commit.files:
-        files.append(PICKLE)
-    else:
-        shards = weight_map(_read_json(commit, PICKLE_INDEX), f"{PICKLE_INDEX} of {commit.where}")
-        files += [PICKLE_INDEX, *sorted(set(shards.values()))]
+        return [CONFIG, PICKLE]
+    shards = weight_map(_read_json(commit, PICKLE_INDEX), f"{PICKLE_INDEX} of {commit.where}")
+    return [CONFIG, PICKLE_INDEX, *sorted(set(shards.values()))]
+
+
+def _download(commit: Commit, files: Sequence[str]) -> Path:
+    """Bring whole files, of which no part can be read from afar, to the hub client's own cache."""
     with hub_client.explained(commit.repo, commit.sha, "the weights"):
         paths = [hf_hub_download(commit.repo, file, revision=commit.sha) for file in files]
     return Path(paths[0]).parent
