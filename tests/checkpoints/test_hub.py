@@ -387,15 +387,73 @@ def test_a_missing_revision_is_told_with_those_of_the_lineage(server, whole):
         si.open_model("EleutherAI/pythia-70m", revision="step3")
 
 
-def test_bin_only_repositories_go_to_the_clients_own_cache(server, whole, tmp_path):
-    """They cannot be read in parts."""
-    path = tmp_path / "pytorch_model.bin"
-    torch.save(load_file(whole / "model.safetensors"), path)
-    files = {"config.json": (whole / "config.json").read_bytes(), path.name: path.read_bytes()}
+@pytest.mark.parametrize("shard_size", ["5GB", "1MB"])
+def test_bin_only_repositories_are_downloaded_whole(
+    server, whole, tmp_path, monkeypatch, shard_size
+):
+    """No part of a pickle can be read from afar; it goes to the client's own cache."""
+    weights = load_file(whole / "model.safetensors")
+    files = {"config.json": (whole / "config.json").read_bytes(), "README.md": b"old"}
+    halves = [dict(list(weights.items())[n::2]) for n in range(2)]
+    if shard_size == "5GB":
+        torch.save(weights, tmp_path / "w")
+        files["pytorch_model.bin"] = (tmp_path / "w").read_bytes()
+    else:
+        file_of = {}
+        for n, half in enumerate(halves):
+            torch.save(half, tmp_path / "w")
+            files[f"pytorch_model-{n}.bin"] = (tmp_path / "w").read_bytes()
+            file_of |= dict.fromkeys(half, f"pytorch_model-{n}.bin")
+        files["pytorch_model.bin.index.json"] = json.dumps({"weight_map": file_of}).encode()
     sha = server.push(REPO, files)
     assert_same(si.open_model(REPO), si.open_model(whole))
-    (brought,) = (tmp_path / "hf").rglob(f"{sha}/pytorch_model.bin")
-    assert brought.read_bytes() == files["pytorch_model.bin"]
+    assert si.open_model(REPO).weights_id == f"commit:{sha}"
+    assert "README.md" not in server.sent
+    server.forget()
+    assert_same(si.open_model(REPO), si.open_model(whole))
+    assert not any(name.endswith(".bin") for name in server.sent)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    server.forget()
+    for revision in (sha, None):
+        assert_same(si.open_model(REPO, revision=revision), si.open_model(whole))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "another"))
+    with pytest.raises(FetchError, match="is not in the cache, and the hub cannot be asked"):
+        si.open_model(REPO)
+    assert server.requests == []
+
+
+def test_fused_values_are_read_without_queries_and_keys(server, empty_cache, tmp_path):
+    model = tiny.make("phi3", num_attention_heads=8, num_key_value_heads=2)
+    model.save_pretrained(tmp_path / "m")
+    server.push(REPO, tmp_path / "m")
+    opened = si.open_model(REPO)
+    (values, outputs), *_ = zip(*[iter(opened.slices())] * 2, strict=True)
+    assert values.rows is not None
+    assert outputs.rows is None
+    server.forget()
+    assert_same(opened, si.open_model(tmp_path / "m"))
+    wanted = opened.sizes()[0]
+    first, last = values.rows
+    assert wanted == len(opened) * 4 * opened.d_model * ((last - first) + 8 * opened.d_head)
+    assert weight_bytes(server) == wanted
+    kept(empty_cache)
+
+
+def test_scales_come_with_fp8_weights(server, empty_cache, tmp_path):
+    tiny.save("llama", tmp_path / "m")
+    weights = load_file(tmp_path / "m" / "model.safetensors")
+    for name in [n for n in weights if n.endswith("_proj.weight")]:
+        scale = weights[name].abs().amax(1, keepdim=True) / 400
+        weights[name] = (weights[name] / scale).to(torch.float8_e4m3fn)
+        weights[name.replace("weight", "weight_scale")] = scale
+    save_file(weights, tmp_path / "m" / "model.safetensors", metadata={"format": "pt"})
+    server.push(REPO, tmp_path / "m")
+    opened = si.open_model(REPO)
+    opened.fetch()
+    server.forget()
+    assert_same(opened, si.open_model(tmp_path / "m"))
+    assert server.requests == []
+    kept(empty_cache)
 
 
 # Of fused weights the rows of the values, whatever their type; interleaved ones are read whole.

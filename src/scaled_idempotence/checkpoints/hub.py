@@ -5,6 +5,8 @@ What was read is kept in the cache folder, by repository and commit::
     hub/<org--name>/refs/<revision>          the commit that the revision was when last asked
     hub/<org--name>/<commit>/config.json
     hub/<org--name>/<commit>/headers.json    where each tensor is, out of the shards' headers
+    hub/<org--name>/<commit>/files.json      instead of it, where there are .bin files only, which
+                                             are whole in the cache of huggingface_hub
     hub/<org--name>/<commit>/layer-00012.safetensors   what was read of a layer, under its own
                                                        names and types, with its sha256
 
@@ -20,7 +22,7 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -36,15 +38,16 @@ from torch import Tensor
 from ..errors import CheckpointError, FetchError
 from ..experiments.progress import byte_bar
 from . import hub_client
-from .folder import BITS, CONFIG, PICKLE, SAFETENSORS, ModelFolder, weight_map
-from .folder import INDEX as INDEX_SUFFIX
+from .folder import BITS, CONFIG, INDEX, PICKLE, SAFETENSORS, ModelFolder, weight_map
 from .hub_client import DEFAULT_REVISION, SHA, Commit, Unreachable, read_range
 from .reader import TensorSlice
 from .registry import repo_folder
+from .scales import FP8, scale_of, scale_rows
 
 HEADERS = "headers.json"
-WEIGHTS, INDEX = SAFETENSORS, SAFETENSORS + INDEX_SUFFIX
-BIN_WEIGHTS, BIN_INDEX = PICKLE, PICKLE + INDEX_SUFFIX
+FILES = "files.json"
+SAFETENSORS_INDEX = SAFETENSORS + INDEX
+PICKLE_INDEX = PICKLE + INDEX
 
 #: Commits of revisions, as JSON by ``org/name@revision``, for processes that must see the weights
 #: that the process which started them sees, also if the branch has moved meanwhile.
@@ -332,15 +335,15 @@ def read_headers(commit: Commit) -> dict[str, Stored]:
     CheckpointError
         If there are no safetensors, or index and shards do not fit together.
     """
-    if WEIGHTS in commit.files:
-        return read_header(commit, WEIGHTS)
-    if INDEX not in commit.files:
+    if SAFETENSORS in commit.files:
+        return read_header(commit, SAFETENSORS)
+    if SAFETENSORS_INDEX not in commit.files:
         raise CheckpointError(
-            f"{commit.where} holds neither {WEIGHTS} nor {INDEX}. It holds "
+            f"{commit.where} holds neither {SAFETENSORS} nor {SAFETENSORS_INDEX}. It holds "
             f"{', '.join(sorted(commit.files)[:10]) or 'nothing'}"
         )
-    where = f"{INDEX} of {commit.where}"
-    file_of = weight_map(_read_json(commit, INDEX), where)
+    where = f"{SAFETENSORS_INDEX} of {commit.where}"
+    file_of = weight_map(_read_json(commit, SAFETENSORS_INDEX), where)
     shards = sorted(set(file_of.values()))
     if absent := [file for file in shards if file not in commit.files]:
         raise CheckpointError(
@@ -387,6 +390,8 @@ class HubFolder(ModelFolder):
         As `read_headers` gives them.
     folder : Path
         The commit's folder in the cache, with ``config.json``.
+    part : str, optional
+        Stack or tower, where the architecture has several.
     """
 
     def __init__(
@@ -429,7 +434,7 @@ class HubFolder(ModelFolder):
             Show a bar that counts bytes.
         """
         missing: dict[str, list[TensorSlice]] = {}
-        for part in dict.fromkeys(parts):
+        for part in dict.fromkeys(self._with_scales(parts)):
             group = group_of(part.name)
             if not self._has(group, part):
                 missing.setdefault(group, []).append(part)
@@ -441,6 +446,15 @@ class HubFolder(ModelFolder):
             for group, plan in plans.items():
                 content = {one: self._read_range(one, bar.update) for one in plan}
                 self._keep(group, missing[group], content)
+
+    def _with_scales(self, parts: Iterable[TensorSlice]) -> Iterator[TensorSlice]:
+        """Give also the scales without which fp8 weights have no values."""
+        for part in parts:
+            yield part
+            scale = scale_of(part.name, self.names) if self.dtype(part.name) in FP8 else None
+            if scale is not None:
+                shapes = self.shape(part.name), self.shape(scale)
+                yield TensorSlice(scale, scale_rows(*shapes, part.rows))
 
     def _place(self, part: TensorSlice) -> Stored:
         return self._tensors[part.name].part(part.rows)
@@ -558,11 +572,11 @@ def find_commit(repo: str, revision: str) -> Commit:
         asked. With ``HF_HUB_OFFLINE`` this is what was asked for, and there is no warning.
     """
     revision = json.loads(os.environ.get(PINS_VARIABLE, "{}")).get(f"{repo}@{revision}", revision)
-    if SHA.fullmatch(revision) and (repo_folder(repo) / revision / HEADERS).is_file():
+    if _is_known(repo, revision):
         return Commit(repo, revision)
     ref = repo_folder(repo) / "refs" / quote(revision, safe="")
     known = ref.read_text(encoding="ascii").strip() if ref.is_file() else ""
-    if not SHA.fullmatch(known) or not (repo_folder(repo) / known / HEADERS).is_file():
+    if not _is_known(repo, known):
         known = ""
     try:
         commit = hub_client.resolve(repo, revision, retry_connecting=not known)
@@ -581,6 +595,12 @@ def find_commit(repo: str, revision: str) -> Commit:
     return commit
 
 
+def _is_known(repo: str, sha: str) -> bool:
+    """Say whether a commit can be opened without asking the hub."""
+    folder = repo_folder(repo) / sha
+    return bool(SHA.fullmatch(sha)) and any((folder / name).is_file() for name in (HEADERS, FILES))
+
+
 def open_hub(
     repo: str, revision: str | None = None, part: str | None = None
 ) -> tuple[ModelFolder, str]:
@@ -592,6 +612,8 @@ def open_hub(
         ``org/name``.
     revision : str, optional
         Branch, tag or commit; ``main`` if not given.
+    part : str, optional
+        Stack or tower, where the architecture has several.
 
     Returns
     -------
@@ -608,12 +630,18 @@ def open_hub(
     """
     commit = find_commit(repo, revision or DEFAULT_REVISION)
     folder = repo_folder(repo) / commit.sha
+    if (folder / FILES).is_file():
+        kept = json.loads((folder / FILES).read_text(encoding="utf-8"))
+        return ModelFolder(_download(commit, kept), part, commit.where), commit.sha
     tensors = _kept_headers(folder)
     if tensors is None:
         if not commit.files:
             commit = hub_client.resolve(repo, commit.sha)
         if _is_bin_only(commit):
-            return ModelFolder(_download_bin(commit), part, commit.where), commit.sha
+            files = _bin_files(commit)
+            reader = ModelFolder(_download(commit, files), part, commit.where)
+            write_atomically(folder / FILES, json.dumps(files).encode(), lambda path: None)
+            return reader, commit.sha
         tensors = read_headers(commit)
     if not (folder / CONFIG).is_file():
         config = json.dumps(_read_json(commit, CONFIG), indent=1).encode()
@@ -643,18 +671,19 @@ def _kept_headers(folder: Path) -> dict[str, Stored] | None:
 
 
 def _is_bin_only(commit: Commit) -> bool:
-    safetensors = {WEIGHTS, INDEX} & set(commit.files)
-    return not safetensors and bool({BIN_WEIGHTS, BIN_INDEX} & set(commit.files))
+    safetensors = {SAFETENSORS, SAFETENSORS_INDEX} & set(commit.files)
+    return not safetensors and bool({PICKLE, PICKLE_INDEX} & set(commit.files))
 
 
-def _download_bin(commit: Commit) -> Path:
-    """Bring ``.bin`` files, which cannot be read in parts, to the hub client's own cache."""
-    files = [CONFIG]
-    if BIN_WEIGHTS in commit.files:
-        files.append(BIN_WEIGHTS)
-    else:
-        shards = weight_map(_read_json(commit, BIN_INDEX), f"{BIN_INDEX} of {commit.where}")
-        files += [BIN_INDEX, *sorted(set(shards.values()))]
+def _bin_files(commit: Commit) -> list[str]:
+    if PICKLE in commit.files:
+        return [CONFIG, PICKLE]
+    shards = weight_map(_read_json(commit, PICKLE_INDEX), f"{PICKLE_INDEX} of {commit.where}")
+    return [CONFIG, PICKLE_INDEX, *sorted(set(shards.values()))]
+
+
+def _download(commit: Commit, files: Sequence[str]) -> Path:
+    """Bring whole files, of which no part can be read from afar, to the hub client's own cache."""
     with hub_client.explained(commit.repo, commit.sha, "the weights"):
         paths = [hf_hub_download(commit.repo, file, revision=commit.sha) for file in files]
     return Path(paths[0]).parent
