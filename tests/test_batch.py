@@ -153,6 +153,8 @@ def test_all_bundled_models_give_notebooks_and_tables(tmp_path):
     assert [outcome.status for outcome in outcomes] == ["executed"] * 3
     for model in ("smollm2-135m", "gemma-3-270m", MODEL):
         assert (tmp_path / "results" / model / "survey.parquet").is_file()
+        page = (tmp_path / "executed" / model / "01_closure_survey.ipynb").read_text()
+        assert "Warning" not in page
     gemma = (tmp_path / "executed/gemma-3-270m/01_closure_survey.ipynb").read_text()
     assert "no wrong $V$ exists" in gemma
     assert "No head of this model reaches" in gemma
