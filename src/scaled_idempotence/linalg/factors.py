@@ -186,7 +186,9 @@ def finite_heads(O: Tensor, V: Tensor) -> Tensor:
     (...) Tensor of bool
         Over the broadcast leading dimensions.
     """
-    return O.isfinite().all(-1).all(-1) & V.isfinite().all(-1).all(-1)
+    # Extremes carry NaN and infinity along, and unlike isfinite they need no copy of a layer.
+    finite = (X.amax((-2, -1)).isfinite() & X.amin((-2, -1)).isfinite() for X in (O, V))
+    return torch.logical_and(*finite)
 
 
 def singular_values(O: Tensor | np.ndarray, V: Tensor | np.ndarray) -> Tensor:
