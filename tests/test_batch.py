@@ -14,12 +14,14 @@ PARAMETERS = (
 )
 
 
-def notebook(*sources, parameters=PARAMETERS):
+def notebook(*sources, parameters=PARAMETERS, scope=None):
     cells = [new_markdown_cell("# Page")]
     if parameters:
         cells.append(new_code_cell(parameters, metadata={"tags": ["parameters"]}))
     cells += [new_code_cell(source) for source in sources]
     metadata = {"kernelspec": {"name": "python3", "language": "python", "display_name": "x"}}
+    if scope:
+        metadata["scaled_idempotence"] = scope
     return new_notebook(cells=cells, metadata=metadata)
 
 
@@ -123,6 +125,50 @@ def test_a_notebook_without_parameters_is_told(folder, tmp_path):
     nbformat.write(notebook("print(1)", parameters=None), folder / "05_none.ipynb")
     with pytest.raises(NotebookError, match="05_none declares no parameter"):
         run(tmp_path / "out", ["none"])
+
+
+def test_a_notebook_about_all_models_is_executed_once_and_one_that_reads_results_last(
+    folder, tmp_path
+):
+    reads = notebook(
+        "from pathlib import Path; print(*sorted(p.name for p in Path(results_dir).glob('*/*')))",
+        parameters='results_dir = "results"',
+        scope={"scope": "once", "reads": "results"},
+    )
+    writes = notebook(
+        "from pathlib import Path; folder = Path(results_dir) / 'all-models'\n"
+        "folder.mkdir(parents=True, exist_ok=True); (folder / 'a.parquet').touch(); print('a')",
+        parameters='results_dir = "results"',
+        scope={"scope": "once"},
+    )
+    nbformat.write(reads, folder / "05_reads.ipynb")
+    nbformat.write(writes, folder / "06_writes.ipynb")
+
+    def outcomes():
+        found = batch.run(
+            [MODEL, "smollm2-135m"],
+            notebooks=["good", "reads", "writes"],
+            out=tmp_path,
+            progress=False,
+        )
+        return [(o.model, o.notebook, o.status) for o in found]
+
+    good = [(MODEL, "01_good"), ("smollm2-135m", "01_good")]
+    every = [*good, ("all-models", "06_writes"), ("all-models", "05_reads")]
+    assert outcomes() == [(*job, "executed") for job in every]
+    assert text_of(tmp_path / "executed/all-models/05_reads.ipynb") == "a.parquet\n"
+    assert {status for *_, status in outcomes()} == {"up to date"}
+    (tmp_path / "results" / MODEL).mkdir()
+    (tmp_path / "results" / MODEL / "survey.parquet").write_bytes(b"new")
+    assert [job for *job, status in outcomes() if status == "executed"] == [
+        ["all-models", "05_reads"]
+    ]
+
+
+def test_an_unknown_scope_is_told(folder, tmp_path):
+    nbformat.write(notebook("print(1)", scope={"scope": "twice"}), folder / "05_odd.ipynb")
+    with pytest.raises(NotebookError, match=r"05_odd has the metadata .*twice"):
+        run(tmp_path / "out", ["odd"])
 
 
 def test_an_interrupt_leaves_no_page(folder, tmp_path, monkeypatch):

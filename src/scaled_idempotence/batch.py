@@ -30,9 +30,12 @@ from .experiments.progress import progress_bar
 from .experiments.results import code_id
 from .pages import page_faults
 
-# Parameters that `run` itself gives to every notebook.
+# Parameters that `run` itself gives to a notebook about one model, and to one about all of them.
 RESERVED = ("model", "norm", "revision", "results_dir")
+RESERVED_ONCE = ("results_dir",)
 METADATA = "scaled_idempotence"
+#: Takes the place of a model's name for notebooks that are executed once.
+ALL_MODELS = "all-models"
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,55 @@ def find_notebooks(names: Sequence[str] = ()) -> list[Path]:
     return [path for path in every if path in chosen]
 
 
+@dataclass(frozen=True)
+class Scope:
+    """What a notebook is about, as its own metadata say.
+
+    Attributes
+    ----------
+    once : bool
+        It is executed once, and not once a model: ``scope: once``.
+    reads_results : bool
+        It shows the tables that the others wrote, so it comes last, and again when any of them
+        changed: ``reads: results``.
+    """
+
+    once: bool = False
+    reads_results: bool = False
+
+    @property
+    def reserved(self) -> tuple[str, ...]:
+        """Parameters that `run` gives by itself."""
+        return RESERVED_ONCE if self.once else RESERVED
+
+
+def scope_of(path: Path) -> Scope:
+    """Read a notebook's scope.
+
+    Parameters
+    ----------
+    path : Path
+        A source notebook.
+
+    Returns
+    -------
+    Scope
+
+    Raises
+    ------
+    NotebookError
+        If the metadata say something else than ``scope: once`` and ``reads: results``.
+    """
+    said = dict(nbformat.read(path, as_version=4).metadata.get(METADATA, {}))
+    known = ({}, {"scope": "once"}, {"scope": "once", "reads": "results"})
+    if said not in known:
+        raise NotebookError(
+            f"{path.stem} has the metadata {METADATA}: {said}, expected one of "
+            f"{', '.join(str(one) for one in known[1:])}, or none"
+        )
+    return Scope(once="scope" in said, reads_results="reads" in said)
+
+
 def check_parameters(
     notebooks: Sequence[Path], parameters: Mapping[str, str]
 ) -> dict[Path, dict[str, object]]:
@@ -130,7 +182,7 @@ def check_parameters(
     """
     declared = {path: papermill.inspect_notebook(str(path)) for path in notebooks}
     for path, entry in declared.items():
-        if missing := [name for name in RESERVED if name not in entry]:
+        if missing := [name for name in scope_of(path).reserved if name not in entry]:
             raise NotebookError(
                 f"{path.stem} declares no parameter {', '.join(missing)}: its cell tagged "
                 "`parameters` must give each a default"
@@ -190,7 +242,8 @@ def run(
         Names as `find_notebooks` takes them; empty for all.
     out : str or Path
         Executed copies go to ``<out>/executed/<model>/``, tables to ``<out>/results/<model>/``.
-        A copy that failed goes to ``<out>/failed/<model>/``, where no book looks.
+        A copy that failed goes to ``<out>/failed/<model>/``, where no book looks. Notebooks that
+        are about all models have `ALL_MODELS` in the model's place.
     norm, revision : str
         As for `open_model`.
     parameters : mapping of str to str, optional
@@ -216,19 +269,24 @@ def run(
     opened = [(name, open_model(name, revision=revision, norm=norm)) for name in models]
     for _, model in opened:
         model.fetch(progress=progress)  # here and not in a kernel, where no bar would show
-    jobs = [(name, model, path) for name, model in opened for path in paths]
+    scopes = {path: scope_of(path) for path in paths}
+    jobs: list[tuple[Path, str, OVModel | None]] = [
+        (path, name, model) for name, model in opened for path in paths if not scopes[path].once
+    ]
+    once = [path for path in paths if scopes[path].once]
+    once.sort(key=lambda path: scopes[path].reads_results)  # stable: else in the book's order
+    jobs += [(path, ALL_MODELS, None) for path in once]
     outcomes = []
     bar = progress_bar(jobs, "notebooks", "notebook", progress)
-    for name, model, path in bar:
-        bar.set_postfix_str(f"{model.label} {path.stem}")
-        values = {
-            "model": _portable(name),
-            "norm": norm,
-            "revision": revision or "",
-            "results_dir": "results",
-            **typed[path],
-        }
-        outcomes.append(_execute(model, path, values, out, force, progress))
+    for path, name, model in bar:
+        label = ALL_MODELS if model is None else model.label
+        bar.set_postfix_str(f"{label} {path.stem}")
+        values: dict[str, object] = {"results_dir": "results"}
+        if model is not None:
+            values |= {"model": _portable(name), "norm": norm, "revision": revision or ""}
+        read = out / "results" if scopes[path].reads_results else None
+        job = _Job(path, label, values | typed[path], model, read)
+        outcomes.append(_execute(job, out, force, progress))
     return outcomes
 
 
@@ -240,14 +298,24 @@ def _portable(name: str) -> str:
     return str(Path(source).expanduser().resolve()) + (f"#{part}" if part else "")
 
 
-def _execute(
-    model: OVModel, path: Path, values: dict[str, object], out: Path, force: bool, progress: bool
-) -> Outcome:
-    executed = out / "executed" / model.label / path.name
-    failed = out / "failed" / model.label / path.name
-    fingerprint = _fingerprint(model, path, values)
+@dataclass(frozen=True)
+class _Job:
+    """A notebook to execute; without a model it is about all of them."""
+
+    path: Path
+    label: str
+    values: Mapping[str, object]
+    model: OVModel | None = None
+    reads: Path | None = None  # a folder of tables
+
+
+def _execute(job: _Job, out: Path, force: bool, progress: bool) -> Outcome:
+    path = job.path
+    executed = out / "executed" / job.label / path.name
+    failed = out / "failed" / job.label / path.name
+    fingerprint = _fingerprint(job)
     if not force and _fingerprint_of(executed) == fingerprint:
-        return Outcome(model.label, path.stem, "up to date", path=executed)
+        return Outcome(job.label, path.stem, "up to date", path=executed)
     # What is there was made from something else; until this run ends well there is no page.
     executed.unlink(missing_ok=True)
     failed.unlink(missing_ok=True)
@@ -256,11 +324,11 @@ def _execute(
         copy = Path(scratch) / path.name
         try:
             out.mkdir(parents=True, exist_ok=True)
-            with _kernel_environment(Path(scratch), model.pin):
+            with _kernel_environment(Path(scratch), job.model.pin if job.model else {}):
                 papermill.execute_notebook(
                     str(path),
                     str(copy),
-                    parameters=values,
+                    parameters=dict(job.values),
                     kernel_name="python3",
                     cwd=str(out),
                     progress_bar={"leave": False} if progress else False,
@@ -278,10 +346,10 @@ def _execute(
         if message:
             if copy.is_file():
                 _publish(nbformat.read(copy, as_version=4), failed, {})
-            return Outcome(model.label, path.stem, "failed", seconds, failed, message)
-        identity = {"fingerprint": fingerprint, "model": model.label}
+            return Outcome(job.label, path.stem, "failed", seconds, failed, message)
+        identity = {"fingerprint": fingerprint, "model": job.label}
         _publish(nbformat.read(copy, as_version=4), executed, identity)
-    return Outcome(model.label, path.stem, "executed", seconds, executed)
+    return Outcome(job.label, path.stem, "executed", seconds, executed)
 
 
 @contextmanager
@@ -318,12 +386,16 @@ def _publish(notebook: nbformat.NotebookNode, target: Path, identity: dict[str, 
     os.replace(part, target)
 
 
-def _fingerprint(model: OVModel, path: Path, values: Mapping[str, object]) -> str:
+def _fingerprint(job: _Job) -> str:
     """Hash everything that an executed copy depends on."""
-    digest = hashlib.sha256(path.read_bytes())
-    digest.update(json.dumps(dict(values), sort_keys=True).encode())
-    digest.update(model.weights_id.encode())
+    digest = hashlib.sha256(job.path.read_bytes())
+    digest.update(json.dumps(dict(job.values), sort_keys=True).encode())
     digest.update(code_id().encode())
+    if job.model is not None:
+        digest.update(job.model.weights_id.encode())
+    for table in sorted(job.reads.glob("*/*.parquet")) if job.reads else ():
+        digest.update(str(table.relative_to(job.reads)).encode())
+        digest.update(table.read_bytes())
     for package in ("torch", "numpy", "scipy", "pandas", "matplotlib", "seaborn"):
         digest.update(f"{package} {version(package)}".encode())
     return digest.hexdigest()

@@ -7,7 +7,7 @@ import jupytext
 import papermill
 import pytest
 
-from scaled_idempotence.batch import RESERVED, find_notebooks
+from scaled_idempotence.batch import find_notebooks, scope_of
 from tests.gates import outputs_in_sources, pair_differences
 
 NOTEBOOKS = find_notebooks()
@@ -80,7 +80,7 @@ def test_there_are_notebooks():
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_every_notebook_declares_what_run_gives(path):
-    assert set(RESERVED) <= papermill.inspect_notebook(str(path)).keys()
+    assert set(scope_of(path).reserved) <= papermill.inspect_notebook(str(path)).keys()
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
