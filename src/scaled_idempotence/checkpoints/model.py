@@ -288,7 +288,8 @@ class OVModel:
             raise IndexError(f"layer {position} of {self.name}, which has layers 0-{len(self) - 1}")
         layer = self.layers[position]
         with self._lock:
-            self.fetch([position])
+            # Whoever goes through the layers has a bar of their own.
+            self.fetch([position], progress=False)
             parts = [self._reader.read(name, rows) for name, rows in self.slices([position])]
         O, V = assemble(self.layout, parts, self._h, layer, self.norm)
         return LayerFactors(layer, O, V, self._value_head)
