@@ -25,12 +25,10 @@ from ..lineages.find import Source, find_lineage
 from ..lineages.series import Checkpoint, Lineage
 from .attainment import samples, search_heads
 from .progress import progress_bar
-from .results import code_id, result_path, write_table
+from .results import ALL_MODELS, code_id, result_path, write_table
 from .statistics import hierarchical_gap
 from .survey import STRONG
 
-#: Folder of the results of experiments that are about several models.
-ALL_MODELS = "all-models"
 #: Name of the pooled rows of gaps.
 POOLED = "all"
 QUANTITIES = ("closure", "capacity", "attainment")

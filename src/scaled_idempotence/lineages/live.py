@@ -128,6 +128,24 @@ def train_all(
     return runs
 
 
+def train_named(lineages: str, steps: int = 0, scale: int = 1, *, progress: bool = True) -> None:
+    """Train what a notebook's parameters ask for.
+
+    Parameters
+    ----------
+    lineages : str
+        Names, separated by blanks. Those that are no live lineages are left alone.
+    steps : int
+        0 for the recipes' own.
+    scale : int
+    progress : bool
+        Show a bar over the steps of all.
+    """
+    live = [name for name in lineages.split() if name in LIVE]
+    if live:
+        train_all(live, steps=steps or None, scale=scale, progress=progress)
+
+
 def _train_in_processes(recipes: dict[str, Recipe], runs: dict[str, Path], progress: bool) -> None:
     total = sum(recipe.steps for recipe in recipes.values())
     bar = progress_bar(range(total), f"training {', '.join(recipes)}", "step", progress)

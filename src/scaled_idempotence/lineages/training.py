@@ -83,13 +83,13 @@ class Recipe:
     n_layers: int = 4
     n_heads: int = 4
     n_value_heads: int = 4
-    d_head: int = 32
+    d_head: int = 64
     d_model: int = 128
     d_mlp: int = 256
     context: int = 128
     batch: int = 8
-    steps: int = 384
-    learning_rate: float = 1e-3
+    steps: int = 256
+    learning_rate: float = 6e-4
     warmup: int = 32
     weight_decay: float = 0.1
     betas: tuple[float, float] = (0.9, 0.95)
