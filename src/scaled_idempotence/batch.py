@@ -26,6 +26,7 @@ from .checkpoints.bundled import BUNDLED, cache_folder
 from .checkpoints.hub import PINS_VARIABLE
 from .checkpoints.model import OVModel, open_model, split_part
 from .errors import NotebookError
+from .experiments.executors import DASK_VARIABLE, dask_executor
 from .experiments.progress import progress_bar
 from .experiments.results import ALL_MODELS, code_id
 from .lineages.live import train_named
@@ -230,6 +231,7 @@ def run(
     parameters: Mapping[str, str] | None = None,
     force: bool = False,
     progress: bool = True,
+    dask: str | None = None,
 ) -> list[Outcome]:
     """Execute notebooks for models.
 
@@ -250,6 +252,8 @@ def run(
     force : bool
         Execute also what is up to date: same notebook, parameters, weights and code.
     progress : bool
+    dask : str, optional
+        Address of a Dask scheduler, on whose workers the notebooks' experiments are computed.
 
     Returns
     -------
@@ -264,6 +268,8 @@ def run(
     paths = find_notebooks(notebooks)
     typed = check_parameters(paths, parameters or {})
     out = Path(out).resolve()
+    if dask is not None:
+        dask_executor(dask)  # that nothing answers there shows now, and not on a page
     # All models are opened (and fetched) first: a misspelt name shows before hours of work.
     opened = [(name, open_model(name, revision=revision, norm=norm)) for name in models]
     for _, model in opened:
@@ -285,7 +291,7 @@ def run(
             values |= {"model": _portable(name), "norm": norm, "revision": revision or ""}
         read = out / "results" if scopes[path].reads_results else None
         job = _Job(path, label, values | typed[path], model, read)
-        outcomes.append(_execute(job, out, force, progress))
+        outcomes.append(_execute(job, out, force, progress, dask))
     return outcomes
 
 
@@ -308,7 +314,7 @@ class _Job:
     reads: Path | None = None  # a folder of tables
 
 
-def _execute(job: _Job, out: Path, force: bool, progress: bool) -> Outcome:
+def _execute(job: _Job, out: Path, force: bool, progress: bool, dask: str | None) -> Outcome:
     path = job.path
     executed = out / "executed" / job.label / path.name
     failed = out / "failed" / job.label / path.name
@@ -324,7 +330,7 @@ def _execute(job: _Job, out: Path, force: bool, progress: bool) -> Outcome:
         try:
             out.mkdir(parents=True, exist_ok=True)
             _train(job, progress)
-            with _kernel_environment(Path(scratch), job.model.pin if job.model else {}):
+            with _kernel_environment(Path(scratch), job.model.pin if job.model else {}, dask):
                 papermill.execute_notebook(
                     str(path),
                     str(copy),
@@ -362,7 +368,7 @@ def _train(job: _Job, progress: bool) -> None:
 
 
 @contextmanager
-def _kernel_environment(scratch: Path, pin: Mapping[str, str]) -> Iterator[None]:
+def _kernel_environment(scratch: Path, pin: Mapping[str, str], dask: str | None) -> Iterator[None]:
     """Keep the kernel's own files out of the user's home, bars out of the page, weights fixed."""
     settings = {
         "IPYTHONDIR": str(scratch / "ipython"),
@@ -374,6 +380,8 @@ def _kernel_environment(scratch: Path, pin: Mapping[str, str]) -> Iterator[None]
         # Asked for by ipykernel's debugger, whose absence it else reports on the page.
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     }
+    if dask is not None:
+        settings[DASK_VARIABLE] = dask
     before = {key: os.environ.get(key) for key in settings}
     os.environ.update(settings)
     try:
