@@ -45,7 +45,7 @@ results_dir = "results"  # tables go to <results_dir>/all-models/
 steps = 0  # of training, for live lineages; 0 for the recipe's own
 scale = 1  # of live lineages: a factor of the width and the number of heads
 checkpoints = 0  # of each lineage, spread over log steps; 0 for all, of public ones four
-top = 0.25  # share of a lineage's heads, by final closure, that are called strong; 0: P >= 0.9
+top = 0.25  # share of the heads of a lineage called strong, by final closure; 0 for P >= 0.9
 n_starts = 1  # searches of the capacity of a head, beside the one from the trained orientation
 
 # %% tags=["hide-input"]
@@ -55,7 +55,12 @@ import pandas as pd
 from IPython.display import Markdown, display
 
 import scaled_idempotence as si
-from scaled_idempotence.experiments.trajectory import POOLED, departures, step_medians
+from scaled_idempotence.experiments.trajectory import (
+    POOLED,
+    departures,
+    random_median,
+    step_medians,
+)
 from scaled_idempotence.lineages.live import LIVE, live_recipe
 
 si.plots.set_theme()
@@ -119,7 +124,7 @@ if live:
 #
 # A head with a random orientation has a closure of about $P_0 \chi^2_1$, where
 # $P_0 = \sum s^6 / (\sum s^2)^3$ comes from its own spectrum at that step
-# ([Scrambling](03_scrambling)). So $P / P_0$ tells orientation from spectrum: its median is that of
+# (see the chapter on scrambling). So $P / P_0$ tells orientation from spectrum: its median is that of
 # $\chi^2_1$, 0.455, as long as nothing is oriented, *also if the spectrum changes meanwhile*.
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Left: median closure over the steps; thin lines are what a random turn of the same spectra would have. Right: the median of closure over its closed-form null."}, "image": {"alt": "Median closure and median of closure over null against the training step, a line a lineage"}}
@@ -144,12 +149,14 @@ display(
 chi = si.plots.CHI_SQUARE_MEDIAN
 first_steps = heads[heads.step == heads.groupby("lineage").step.transform("min")]
 start, end = first_steps.null_ratio.median(), heads[heads.final].null_ratio.median()
-times = heads[heads.final].null_ratio.median() / chi
+times = end / chi
 display(
     Markdown(
         f"Over the {len(first_steps)} heads of all lineages the median of $P/P_0$ is **{start:.3f}** at the "
-        f"first checkpoint (a random orientation: {chi:.3f}) and **{end:.2f}** at the last: "
-        f"**{times:.1f} times** the random value. "
+        f"first checkpoint and **{end:.2f}** at the last. Of a random orientation the expected median is "
+        f"{chi:.3f}, and over as many heads it lies between {random_median(len(first_steps), 0.025):.2f} and "
+        f"{random_median(len(first_steps), 0.975):.2f} in 95% of cases. The last one is "
+        f"**{times:.1f} times** the expected value. "
         + (
             "Every lineage leaves its null for good, at step "
             + ", ".join(f"{row.left:.0f} ({row.lineage})" for row in left.itertuples())

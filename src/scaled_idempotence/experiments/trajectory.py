@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ from .survey import STRONG
 
 #: Name of the pooled rows of gaps.
 POOLED = "all"
+#: Folder of the layers that are done, until the tables are written.
+PARTS = ".trajectory-parts"
 QUANTITIES = ("closure", "capacity", "attainment")
 
 
@@ -142,9 +145,10 @@ def trajectory(
         "n_starts": n_starts,
         "max_steps": max_steps,
     }
+    parts = None if results_dir is None else Path(results_dir) / ALL_MODELS / PARTS
     heads, audits = [], []
     for one in lineages:
-        scored, audit = _follow(one, parameters, results_dir, progress)
+        scored, audit = _follow(one, parameters, parts, progress)
         heads.append(scored)
         audits.append(audit)
     tables = {
@@ -164,11 +168,13 @@ def trajectory(
         table.attrs = attrs
         if results_dir is not None:
             write_table(table, result_path(results_dir, ALL_MODELS, name))
+    if parts is not None:
+        shutil.rmtree(parts, ignore_errors=True)
     return Trajectory(*tables.values())
 
 
 def _follow(
-    lineage: Lineage, parameters: dict, results_dir: str | Path | None, progress: bool
+    lineage: Lineage, parameters: dict, parts: Path | None, progress: bool
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Audit a lineage, then score what is left of it."""
     every = lineage.checkpoints
@@ -191,9 +197,6 @@ def _follow(
         if verdict.status == "used"
     ]
     groups = _groups(used[-1][1], lineage.name, parameters["threshold"], parameters["top"])
-    parts = None
-    if results_dir is not None:
-        parts = Path(results_dir) / ALL_MODELS / ".trajectory-parts"
     jobs = [(step, model, content, n) for step, model, content in used for n in range(len(model))]
     tables = []
     for step, model, content, n in progress_bar(jobs, f"scoring {lineage.name}", "layer", progress):
@@ -384,6 +387,30 @@ def step_medians(heads: pd.DataFrame) -> pd.DataFrame:
     return heads.groupby(["lineage", "step"], sort=False)[columns].median().reset_index()
 
 
+def random_median(n: int, probability: float) -> float:
+    """Quantile of the median of P / P0 over heads of random orientation.
+
+    Parameters
+    ----------
+    n : int
+        Heads, taken as independent.
+    probability : float
+
+    Returns
+    -------
+    float
+        The median of ``n`` chi-square variables of one degree of freedom is an order statistic,
+        whose distribution is exact; for an even ``n`` the upper of the two in the middle.
+
+    Examples
+    --------
+    >>> [round(random_median(48, p), 2) for p in (0.025, 0.5, 0.975)]
+    [0.23, 0.48, 0.87]
+    """
+    middle = stats.beta.ppf(probability, n // 2 + 1, n - n // 2)
+    return float(stats.chi2.ppf(middle, df=1))
+
+
 def departures(heads: pd.DataFrame, level: float = 0.01) -> pd.DataFrame:
     """Say when the heads of each lineage leave their null for good.
 
@@ -397,23 +424,16 @@ def departures(heads: pd.DataFrame, level: float = 0.01) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row a lineage: ``start`` and ``end``, medians of the null ratio at its first and last
-        checkpoint; ``left``, the first step from which on the median of the null ratio is above
-        what the medians of as many random orientations exceed with probability `level` (NaN if it
-        never is); ``bound``, that value; ``heads``.
-
-    Notes
-    -----
-    Heads count as independent here. The distribution of the median of ``n`` chi-square variables of
-    one degree of freedom is exact: that of an order statistic.
+        A row a lineage: ``heads``; ``start`` and ``end``, medians of the null ratio at its first
+        and last checkpoint; ``bound``, which the median of as many random orientations exceeds with
+        probability `level`; ``left``, the first step from which on the median stays above it, NaN
+        if there is none.
     """
     rows = []
     for name, part in heads.groupby("lineage", sort=False):
         medians = part.groupby("step").null_ratio.median()
         n = int(part.groupby("step").null_ratio.count().min())
-        # A quantile of the order statistic in the middle, put through that of the chi-square.
-        middle = stats.beta.isf(level, n // 2 + 1, n - n // 2)
-        bound = float(stats.chi2.ppf(middle, df=1))
+        bound = random_median(n, 1 - level)
         below = np.flatnonzero(medians.to_numpy() <= bound)
         after = below[-1] + 1 if len(below) else 0
         left = medians.index[after] if after < len(medians) else np.nan

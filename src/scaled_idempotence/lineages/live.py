@@ -21,11 +21,13 @@ from .corpus import read_corpus
 from .series import Checkpoint, Lineage
 from .training import Recipe, checkpoint_folder, finished
 
-#: Recipes by name. Seeds differ, so that three runs are three samples.
+#: Recipes by name. Seeds differ, so that three runs are three samples. The median of P / P0 over 16
+#: random heads wanders from 0.1 to 1.3 between seeds; these begin near its expectation, 0.455. They
+#: were chosen at step 0, before anything was trained with them.
 LIVE: dict[str, Recipe] = {
-    "live-mha": Recipe(n_value_heads=4, seed=0),
-    "live-gqa": Recipe(n_value_heads=2, seed=1),
-    "live-mqa": Recipe(n_value_heads=1, seed=2),
+    "live-mha": Recipe(n_value_heads=4, seed=5),
+    "live-gqa": Recipe(n_value_heads=2, seed=4),
+    "live-mqa": Recipe(n_value_heads=1, seed=6),
 }
 
 
