@@ -47,6 +47,7 @@ scale = 1  # of live lineages: a factor of the width and the number of heads
 checkpoints = 0  # of each lineage, spread over log steps; 0 for all, of public ones four
 top = 0.25  # share of the heads of a lineage called strong, by final closure; 0 for P >= 0.9
 n_starts = 1  # searches of the capacity of a head, beside the one from the trained orientation
+max_steps = 50  # steps allowed to each search
 
 # %% tags=["hide-input"]
 from dataclasses import asdict
@@ -66,15 +67,14 @@ from scaled_idempotence.lineages.live import LIVE, live_recipe
 si.plots.set_theme()
 names = lineages.split()
 live = [name for name in names if name in LIVE]
-public = [name for name in names if name not in LIVE]
 result = si.trajectory(
     names,
     checkpoints or None,
     top=top or None,
-    every_head=not public,
     steps=steps or None,
     scale=scale,
     n_starts=n_starts,
+    max_steps=max_steps,
     results_dir=results_dir,
 )
 heads, gaps = result.heads, result.gaps
