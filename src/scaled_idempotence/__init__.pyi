@@ -11,6 +11,7 @@ from .experiments.results import load_result as load_result
 from .experiments.sharing import sharing as sharing
 from .experiments.support import support as support
 from .experiments.survey import survey as survey
+from .experiments.trajectory import trajectory as trajectory
 from .linalg.capacity import capacity as capacity
 from .linalg.closure import closure as closure
 from .linalg.closure import closure_scores as closure_scores
@@ -39,3 +40,7 @@ from .linalg.support import isotropy as isotropy
 from .linalg.support import latent_closure as latent_closure
 from .linalg.support import overlap as overlap
 from .linalg.support import response_decomposition as response_decomposition
+from .lineages.find import find_lineage as find_lineage
+from .lineages.live import train_all as train_all
+from .lineages.series import Checkpoint as Checkpoint
+from .lineages.series import Lineage as Lineage

@@ -28,15 +28,14 @@ from .checkpoints.model import OVModel, open_model, split_part
 from .errors import NotebookError
 from .experiments.executors import DASK_VARIABLE, dask_executor
 from .experiments.progress import progress_bar
-from .experiments.results import code_id
+from .experiments.results import ALL_MODELS, code_id
+from .lineages.live import train_named
 from .pages import page_faults
 
 # Parameters that `run` itself gives to a notebook about one model, and to one about all of them.
 RESERVED = ("model", "norm", "revision", "results_dir")
 RESERVED_ONCE = ("results_dir",)
 METADATA = "scaled_idempotence"
-#: Takes the place of a model's name for notebooks that are executed once.
-ALL_MODELS = "all-models"
 
 
 @dataclass(frozen=True)
@@ -330,6 +329,7 @@ def _execute(job: _Job, out: Path, force: bool, progress: bool, dask: str | None
         copy = Path(scratch) / path.name
         try:
             out.mkdir(parents=True, exist_ok=True)
+            _train(job, progress)
             with _kernel_environment(Path(scratch), job.model.pin if job.model else {}, dask):
                 papermill.execute_notebook(
                     str(path),
@@ -356,6 +356,15 @@ def _execute(job: _Job, out: Path, force: bool, progress: bool, dask: str | None
         identity = {"fingerprint": fingerprint, "model": job.label}
         _publish(nbformat.read(copy, as_version=4), executed, identity)
     return Outcome(job.label, path.stem, "executed", seconds, executed)
+
+
+def _train(job: _Job, progress: bool) -> None:
+    """Train the live lineages that a notebook asks for: in its kernel no bar would show."""
+    declared = papermill.inspect_notebook(str(job.path))
+    if "lineages" in declared:
+        defaults = {name: ast.literal_eval(entry["default"]) for name, entry in declared.items()}
+        values = defaults | dict(job.values)
+        train_named(values["lineages"], values["steps"], values["scale"], progress=progress)
 
 
 @contextmanager

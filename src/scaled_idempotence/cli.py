@@ -212,6 +212,35 @@ def survey(
 
 
 @app.command()
+def train(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="live-mha, live-gqa, live-mqa. Default: all."),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Steps of training; the recipe's own if not given.")
+    ] = None,
+    scale: Annotated[int, typer.Option(help="Factor of the width and the number of heads.")] = 1,
+) -> None:
+    """Train the live lineages, or find them in the cache; an interrupted one goes on."""
+    from .lineages.live import LIVE, train_all
+    from .lineages.training import finished
+
+    runs = train_all(names or list(LIVE), steps=steps, scale=scale)
+    table = Table("lineage", "steps", "held-out loss, first and last", "folder")
+    for name, run in runs.items():
+        losses = finished(run)["losses"]
+        held_out = list(losses["held_out"].values())
+        table.add_row(
+            name,
+            str(len(losses["training"])),
+            f"{held_out[0]:.3f}, {held_out[-1]:.3f}",
+            escape(str(run)),
+        )
+    output.print(table)
+
+
+@app.command()
 def run(
     models: Annotated[
         list[str],

@@ -69,3 +69,21 @@ CAPACITY = {
     "strong": (0.988, 0.994),
     "layer_medians_above": 0.8,
 }
+
+#: Three training lineages, four checkpoints each: median capacity of the groups at the earliest
+#: checkpoint, and the gaps between strong and ordinary heads at the final one.
+TRAJECTORY = pd.DataFrame(
+    [
+        ("OLMo-1B", 0.839, 0.839, 0.412, 0.083, 0.353),
+        ("TinyLlama-1.1B", 0.894, 0.899, 0.536, 0.111, 0.488),
+        ("Pythia-2.8B-deduped", 0.806, 0.805, 0.368, 0.069, 0.321),
+    ],
+    columns=[
+        "model",
+        "early_capacity_strong",
+        "early_capacity_matched",
+        "final_gap_closure",
+        "final_gap_capacity",
+        "final_gap_attainment",
+    ],
+).set_index("model")

@@ -11,38 +11,16 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 from scipy import stats
 
 from .experiments.survey import STRONG, THRESHOLDS, sweep
-
-# Okabe and Ito's colours: told apart by readers with any colour vision, and in grey.
-TRAINED = "#0072B2"
-CONTROL = "#D55E00"
-REFERENCE = "#444444"
-
-
-def set_theme() -> None:
-    """Set the book's seaborn theme; notebooks call it once."""
-    sns.set_theme(
-        context="notebook",
-        style="ticks",
-        rc={
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "figure.constrained_layout.use": True,
-            "figure.dpi": 110,
-            # An opaque page: figures stay readable where a site's theme is dark.
-            "figure.facecolor": "white",
-            "savefig.facecolor": "white",
-        },
-    )
-
-
-def _subplots(*args, **kwargs) -> tuple:
-    """`plt.subplots` of a figure that belongs to the caller alone.
-
-    Left open, pyplot would keep it in memory and a notebook would show it a second time.
-    """
-    figure, axes = plt.subplots(*args, **kwargs)
-    plt.close(figure)
-    return figure, axes
+from .plot_style import CONTROL, REFERENCE, TRAINED
+from .plot_style import set_theme as set_theme
+from .plot_style import subplots as _subplots
+from .trajectory_plots import CHI_SQUARE_MEDIAN as CHI_SQUARE_MEDIAN
+from .trajectory_plots import gaps_over_steps as gaps_over_steps
+from .trajectory_plots import groups_over_steps as groups_over_steps
+from .trajectory_plots import leaving_the_null as leaving_the_null
+from .trajectory_plots import losses as losses
+from .trajectory_plots import single_heads as single_heads
+from .trajectory_plots import spectra_over_steps as spectra_over_steps
 
 
 def closure_map(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:

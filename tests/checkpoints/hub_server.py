@@ -36,6 +36,7 @@ class Repository:
     refs: dict[str, str] = field(default_factory=dict)
     gated: bool = False
     token: str = ""  # if set, whoever does not send it sees no repository
+    without_hashes: bool = False  # large files that are in no large-file storage
 
 
 @dataclass
@@ -151,9 +152,11 @@ class _Handler(BaseHTTPRequestHandler):
         if len(self.hub.requests) >= MAX_REQUESTS:
             self.answer(400, b"too many requests of one test")
             return
-        path = self.path.partition("?")[0]
+        path, _, query = self.path.partition("?")
         if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/revision/([^/]+)", path):
-            self.revision(unquote(found[1]), unquote(found[2]))
+            self.revision(unquote(found[1]), unquote(found[2]), "blobs=true" in query.lower())
+        elif found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/refs", path):
+            self.refs(unquote(found[1]))
         elif found := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
             self.resolve(unquote(found[1]), unquote(found[2]), unquote(found[3]))
         elif found := re.fullmatch(r"/cdn/([^/]+/[^/]+)/([0-9a-f]{40})/(.+)", path):
@@ -179,15 +182,38 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         return sha, repository.commits[sha]
 
-    def revision(self, repo: str, revision: str) -> None:
+    def refs(self, repo: str) -> None:
+        if self.misbehave("refs", lambda **_: None) or self.find(repo, "main") is None:
+            return
+        repository = self.hub.repositories[repo]
+        branches = [
+            {"name": name, "ref": f"refs/heads/{name}", "targetCommit": sha}
+            for name, sha in repository.refs.items()
+        ]
+        answer = {"branches": branches, "converts": [], "tags": []}
+        self.answer(200, json.dumps(answer).encode(), file="refs")
+
+    def revision(self, repo: str, revision: str, blobs: bool = False) -> None:
         if self.misbehave("api", lambda **_: None) or (found := self.find(repo, revision)) is None:
             return
         sha, files = found
+
+        def sibling(name: str) -> dict:
+            if not blobs:
+                return {"rfilename": name}
+            content = files[name]
+            entry = {"rfilename": name, "size": len(content)}
+            entry["blobId"] = hashlib.sha1(content).hexdigest()
+            if name.endswith(LARGE) and not self.hub.repositories[repo].without_hashes:
+                sha256 = hashlib.sha256(content).hexdigest()
+                entry["lfs"] = {"sha256": sha256, "size": len(content), "pointerSize": 134}
+            return entry
+
         answer = {
             "id": repo,
             "sha": sha,
             "private": False,
-            "siblings": [{"rfilename": name} for name in files],
+            "siblings": [sibling(name) for name in files],
         }
         self.answer(200, json.dumps(answer).encode(), file="api", sha=sha)
 

@@ -146,7 +146,7 @@ def test_the_interval_covers_as_often_as_it_says():
     """80% intervals of a planted gap, over 60 tables; three binomial standard errors."""
     covered = 0
     for seed in range(60):
-        table = planted_table(0.5, n_layers=30, seed=seed)
+        table = planted_table(0.5, n_layers=90, seed=seed)
         row = a.attainment_gaps(table, n_resamples=200, confidence=0.8).loc["attainment"]
         covered += row.low <= 0.5 <= row.high
     assert abs(covered / 60 - 0.8) < 3 * np.sqrt(0.8 * 0.2 / 60)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from huggingface_hub import constants, hf_hub_url, try_to_load_from_cache
@@ -68,11 +68,14 @@ class Commit:
         40 hexadecimal digits.
     files : tuple of str
         Paths of all files.
+    sha256 : mapping of str to str
+        Of large files, where it was asked for.
     """
 
     repo: str
     sha: str
     files: tuple[str, ...] = ()
+    sha256: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def where(self) -> str:
@@ -140,7 +143,9 @@ def _missing(repo: str) -> str:
     )
 
 
-def resolve(repo: str, revision: str, retry_connecting: bool = True) -> Commit:
+def resolve(
+    repo: str, revision: str, retry_connecting: bool = True, hashes: bool = False
+) -> Commit:
     """Ask which commit a revision is.
 
     Parameters
@@ -148,6 +153,8 @@ def resolve(repo: str, revision: str, retry_connecting: bool = True) -> Commit:
     repo, revision : str
     retry_connecting : bool
         False gives up at once where the hub cannot be reached.
+    hashes : bool
+        Also ask for the sha256 of large files, which the hub knows without sending them.
 
     Returns
     -------
@@ -161,12 +168,49 @@ def resolve(repo: str, revision: str, retry_connecting: bool = True) -> Commit:
         If the repository is gated, or the hub does not answer; `Unreachable` if it cannot be
         asked.
     """
-    url = f"{constants.ENDPOINT}/api/models/{repo}/revision/{quote(revision, safe='')}"
+    path = f"{repo}/revision/{quote(revision, safe='')}{'?blobs=true' if hashes else ''}"
+    answer = _ask(repo, revision, path, "the list of files", retry_connecting)
+    with _understood(repo):
+        sha = answer["sha"]
+        files = tuple(str(entry["rfilename"]) for entry in answer["siblings"])
+        sha256 = {
+            str(entry["rfilename"]): str(entry["lfs"]["sha256"])
+            for entry in answer["siblings"]
+            if entry.get("lfs")
+        }
+    # It becomes a folder's name.
+    if not isinstance(sha, str) or not SHA.fullmatch(sha):
+        raise FetchError(f"the hub gave {sha!r} as the commit of {repo}, expected 40 hex digits")
+    return Commit(repo, sha, files, sha256)
+
+
+def list_revisions(repo: str) -> list[str]:
+    """Ask which branches and tags a repository has.
+
+    Parameters
+    ----------
+    repo : str
+
+    Returns
+    -------
+    list of str
+
+    Raises
+    ------
+    CheckpointError, FetchError
+        As `resolve`.
+    """
+    answer = _ask(repo, DEFAULT_REVISION, f"{repo}/refs", "the list of revisions")
+    with _understood(repo):
+        return [str(ref["name"]) for kind in ("branches", "tags") for ref in answer[kind]]
+
+
+def _ask(repo: str, revision: str, path: str, what: str, retry_connecting: bool = True) -> dict:
     patience = {} if retry_connecting else {"retry_on_exceptions": ()}
-    with explained(repo, revision, "the list of files"):
+    with explained(repo, revision, what):
         response = http_backoff(
             "GET",
-            url,
+            f"{constants.ENDPOINT}/api/models/{path}",
             headers=build_hf_headers(),
             timeout=constants.HF_HUB_ETAG_TIMEOUT,
             max_retries=min(MAX_RETRIES, MAX_RETRIES_TO_CONNECT),
@@ -175,19 +219,19 @@ def resolve(repo: str, revision: str, retry_connecting: bool = True) -> Commit:
             **patience,
         )
         hf_raise_for_status(response)
+    with _understood(repo):
+        return response.json()
+
+
+@contextmanager
+def _understood(repo: str) -> Iterator[None]:
     try:
-        answer = response.json()
-        sha = answer["sha"]
-        files = tuple(str(entry["rfilename"]) for entry in answer["siblings"])
-    except (ValueError, KeyError, TypeError) as error:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FetchError(
             f"{constants.ENDPOINT} did not answer as a hub does for {repo} "
             f"({type(error).__name__}: {error}); check HF_ENDPOINT and the proxy"
         ) from error
-    # It becomes a folder's name.
-    if not isinstance(sha, str) or not SHA.fullmatch(sha):
-        raise FetchError(f"the hub gave {sha!r} as the commit of {repo}, expected 40 hex digits")
-    return Commit(repo, sha, files)
 
 
 def read_range(

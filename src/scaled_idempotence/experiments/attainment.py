@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from scipy import stats
 from torch import Tensor
 
 from ..checkpoints.model import LayerFactors, OVModel
@@ -25,6 +24,7 @@ from ..linalg.principal import core_closure, principal_coordinates
 from ..linalg.scramble import draw_seed, signed_permutation_scramble
 from .layerwise import layerwise
 from .orientation import PERMUTATION_DRAWS
+from .statistics import hierarchical_gap
 from .survey import STRONG
 
 #: Heads a layer in the sample that is blind to closure.
@@ -162,7 +162,7 @@ def attainment_layer(
     heads = sorted({head for members in chosen.values() for head in members})
     if not heads:
         return pd.DataFrame()
-    scores = _search(layer.O[heads], V[heads], name, layer.index, heads, n_starts, max_steps)
+    scores = search_heads(layer.O[heads], V[heads], name, layer.index, heads, n_starts, max_steps)
     scores.insert(0, "closure", closure[heads].numpy())
     scores.insert(0, "head", heads)
     scores.insert(0, "layer", layer.index)
@@ -176,9 +176,27 @@ def attainment_layer(
     return table
 
 
-def _search(
+def search_heads(
     O: Tensor, V: Tensor, name: str, layer: int, heads: list[int], n_starts: int, max_steps: int
 ) -> pd.DataFrame:
+    """Search the capacity of some heads of a layer, beside their scrambles.
+
+    Parameters
+    ----------
+    O, V : (n, d, r) Tensor
+        Factors of the heads, a value factor for each.
+    name : str
+        The model's name, a part of the seeds.
+    layer : int
+    heads : list of int
+        Their numbers.
+    n_starts, max_steps : int
+
+    Returns
+    -------
+    DataFrame
+        A row a head, from ``capacity`` on the columns of `attainment`.
+    """
     K, cosines, _, _ = principal_coordinates(O, V)
     s, U_L, U_R = trained_orientation(K)
     found = capacity(
@@ -234,40 +252,24 @@ def attainment_gaps(
         (medians), ``gap``, and the interval ``low``, ``high``. NaN where there are no strong heads,
         and intervals are NaN where they lie in fewer than two layers.
     """
-    groups = {name: table[table["sample"] == name] for name in ("strong", "matched")}
-    layers = np.array(sorted(set(groups["strong"].layer) & set(groups["matched"].layer)))
+    both = table[table["sample"].isin(("strong", "matched"))]
+    strong = both["sample"] == "strong"
     rows = {}
     for column in ("closure", "capacity", "attainment"):
-        by_layer = {
-            name: {layer: part[column].to_numpy() for layer, part in group.groupby("layer")}
-            for name, group in groups.items()
-        }
-
-        def gap(drawn: np.ndarray, by_layer: dict = by_layer) -> float:
-            strong, matched = (
-                np.median(np.concatenate([by_layer[name][layer] for layer in drawn]))
-                for name in ("strong", "matched")
-            )
-            return float(strong - matched)
-
-        low = high = np.nan
-        if len(layers) >= 2:
-            interval = stats.bootstrap(
-                (layers,),
-                gap,
-                vectorized=False,
-                n_resamples=n_resamples,
-                confidence_level=confidence,
-                method="percentile",
-                rng=0,
-            ).confidence_interval
-            low, high = interval.low, interval.high
+        found = hierarchical_gap(
+            both[column],
+            strong,
+            np.zeros(len(both)),
+            both.layer,
+            n_resamples=n_resamples,
+            confidence=confidence,
+        )
         rows[column] = {
-            "strong": groups["strong"][column].median(),
-            "matched": groups["matched"][column].median(),
-            "gap": gap(layers) if len(layers) else np.nan,
-            "low": low,
-            "high": high,
+            "strong": both[column][strong].median(),
+            "matched": both[column][~strong].median(),
+            "gap": found.gap,
+            "low": found.low,
+            "high": found.high,
         }
     return pd.DataFrame.from_dict(rows, orient="index")
 

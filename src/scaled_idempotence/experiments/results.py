@@ -14,6 +14,8 @@ import pandas as pd
 from ..checkpoints.model import OVModel
 from ..errors import ScaledIdempotenceError
 
+#: Takes the place of a model's name where something is about all of them.
+ALL_MODELS = "all-models"
 WRITE_ATTEMPTS = 5
 
 

@@ -1,0 +1,270 @@
+"""Figures of training lineages: one function a figure, over steps on a logarithmic axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from scipy import stats
+
+from .experiments.trajectory import POOLED, QUANTITIES
+from .plot_style import CONTROL, REFERENCE, TRAINED, subplots
+
+#: A colour and a dash pattern a lineage: either tells them apart.
+STYLES = (
+    (TRAINED, "-"),
+    (CONTROL, "--"),
+    ("#009E73", "-."),
+    ("#CC79A7", ":"),
+    ("#E69F00", (0, (5, 1, 1, 1, 1, 1))),
+    ("#56B4E9", (0, (1, 1))),
+)
+#: Most labels on an axis of steps.
+MOST_TICKS = 9
+CHI_SQUARE_MEDIAN = float(stats.chi2.median(df=1))
+GROUPS = {"strong": (CONTROL, "end strong"), "matched": (TRAINED, "ordinary, same layers")}
+
+
+def _styles(names: Sequence[str]) -> dict[str, dict]:
+    return {
+        name: {"color": color, "linestyle": dash}
+        for name, (color, dash) in zip(
+            names, STYLES * (len(names) // len(STYLES) + 1), strict=False
+        )
+    }
+
+
+def _step_axis(axes: Axes, steps: Sequence[int]) -> None:
+    """Logarithmic, with step 0 a factor of two before the first other one."""
+    steps = np.unique(np.asarray(steps))
+    positive = steps[steps > 0]
+    first = float(positive[0]) if len(positive) else 1.0
+    # Linear up to the first step, as long as a doubling is on the logarithmic part.
+    axes.set_xscale("symlog", base=2, linthresh=first, linscale=1)
+    shown = steps
+    while len(shown) > MOST_TICKS:
+        shown = np.unique(np.r_[shown[::-1][::2], shown[0]])
+    axes.xaxis.set_major_locator(FixedLocator(shown))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda step, _: f"{step / 1000:g}k" if step >= 10_000 else f"{step:g}")
+    )
+    axes.set_xlabel("step")
+
+
+def losses(checkpoints: pd.DataFrame) -> Figure:
+    """Draw the held-out loss of lineages that were trained here.
+
+    Parameters
+    ----------
+    checkpoints : DataFrame
+        Of a `Trajectory`.
+
+    Returns
+    -------
+    Figure
+    """
+    used = checkpoints[checkpoints.status.eq("used") & checkpoints.loss.notna()]
+    figure, axes = subplots(figsize=(6.4, 3.4))
+    styles = _styles(used.lineage.unique())
+    for name, part in used.groupby("lineage", sort=False):
+        axes.plot(part.step, part.loss, marker="o", ms=4, label=name, **styles[name])
+    axes.axhline(np.log(256), color=REFERENCE, linewidth=1, linestyle=":")
+    axes.annotate(
+        "uniform guess, $\\ln 256$", (1.0, np.log(256)), xycoords=("axes fraction", "data"),
+        xytext=(0, 3), textcoords="offset points", ha="right", color=REFERENCE,
+    )  # fmt: skip
+    _step_axis(axes, used.step)
+    axes.set(ylabel="held-out loss, nats a byte", ylim=(0, np.log(256) + 0.6))
+    axes.legend(frameon=False, loc="lower left")
+    return figure
+
+
+def leaving_the_null(heads: pd.DataFrame) -> Figure:
+    """Draw median closure, its null, and their quotient.
+
+    Parameters
+    ----------
+    heads : DataFrame
+        Of a `Trajectory`.
+
+    Returns
+    -------
+    Figure
+        Left, the median closure of each lineage and, thin, the median of a random orientation of
+        the same spectra (``0.455 P0``). Right, the median of ``P / P0`` on a logarithmic axis.
+    """
+    figure, (left, right) = subplots(1, 2, figsize=(10.5, 3.9))
+    styles = _styles(heads.lineage.unique())
+    for name, part in heads.groupby("lineage", sort=False):
+        medians = part.groupby("step")[["closure", "null", "null_ratio"]].median()
+        style = styles[name]
+        left.plot(medians.index, medians.closure, marker="o", ms=4, label=name, **style)
+        left.plot(medians.index, CHI_SQUARE_MEDIAN * medians.null, linewidth=0.9, **style)
+        right.plot(medians.index, medians.null_ratio, marker="o", ms=4, **style)
+    left.set(ylabel="median closure $P$ (thin: of a random turn)", ylim=(0, None))
+    right.set(ylabel="median of $P / P_0$", yscale="log")
+    for level, said in ((CHI_SQUARE_MEDIAN, "random turn"), (10 * CHI_SQUARE_MEDIAN, "ten times")):
+        right.axhline(level, color=REFERENCE, linewidth=1, linestyle=":")
+        right.annotate(
+            said, (0.0, level), xycoords=("axes fraction", "data"), xytext=(4, 3),
+            textcoords="offset points", color=REFERENCE,
+        )  # fmt: skip
+    for axes in (left, right):
+        _step_axis(axes, heads.step)
+    left.legend(frameon=False, loc="upper left")
+    return figure
+
+
+def spectra_over_steps(heads: pd.DataFrame) -> Figure:
+    """Draw what happens to the spectra meanwhile: effective rank and the null itself.
+
+    Parameters
+    ----------
+    heads : DataFrame
+        Of a `Trajectory`.
+
+    Returns
+    -------
+    Figure
+    """
+    figure, (left, right) = subplots(1, 2, figsize=(10.5, 3.6))
+    styles = _styles(heads.lineage.unique())
+    for name, part in heads.groupby("lineage", sort=False):
+        groups = part.groupby("step")
+        for axes, column in ((left, "effective_rank"), (right, "null")):
+            low, middle, high = (groups[column].quantile(q) for q in (0.25, 0.5, 0.75))
+            axes.plot(middle.index, middle, marker="o", ms=4, label=name, **styles[name])
+            axes.fill_between(low.index, low, high, color=styles[name]["color"], alpha=0.12, lw=0)
+    left.set(ylabel="effective rank", ylim=(0, None))
+    right.set(ylabel="closed-form null $P_0$", yscale="log")
+    for axes in (left, right):
+        _step_axis(axes, heads.step)
+    left.legend(frameon=False, loc="lower left")
+    return figure
+
+
+def groups_over_steps(heads: pd.DataFrame) -> Figure:
+    """Draw closure, capacity and attainment of heads that end strong and of ordinary ones.
+
+    Parameters
+    ----------
+    heads : DataFrame
+        Of a `Trajectory`.
+
+    Returns
+    -------
+    Figure
+        A row a lineage: medians, and the range from quartile to quartile.
+    """
+    names = list(heads.lineage.unique())
+    figure, grid = subplots(
+        len(names), 3, figsize=(10.5, 2.6 * len(names) + 0.5), squeeze=False, sharey=True
+    )
+    titles = ("closure $P$", "capacity, best found", "attainment $E$")
+    for row, name in zip(grid, names, strict=True):
+        for axes, quantity, title in zip(row, QUANTITIES, titles, strict=True):
+            for group, (color, label) in GROUPS.items():
+                chosen = heads[(heads.lineage == name) & (heads.group == group)]
+                steps = chosen.groupby("step")[quantity]
+                low, middle, high = (steps.quantile(q) for q in (0.25, 0.5, 0.75))
+                marker = "D" if group == "strong" else "o"
+                axes.plot(middle.index, middle, color=color, marker=marker, ms=4, label=label)
+                axes.fill_between(low.index, low, high, color=color, alpha=0.15, lw=0)
+            axes.set_title(f"{name}: {title}", fontsize="small", loc="left")
+            _step_axis(axes, heads.step[heads.lineage == name])
+            axes.axhline(0, color=REFERENCE, linewidth=0.8, linestyle=":")
+            axes.set_ylim(-0.15, 1.05)
+        for axes in row:
+            axes.label_outer()
+    grid[0, 0].legend(frameon=False, fontsize="small", loc="upper left")
+    return figure
+
+
+def single_heads(heads: pd.DataFrame) -> Figure:
+    """Draw the closure of every single head over the steps.
+
+    Parameters
+    ----------
+    heads : DataFrame
+        Of a `Trajectory`.
+
+    Returns
+    -------
+    Figure
+        A panel a lineage; heads that end strong are highlighted.
+    """
+    names = list(heads.lineage.unique())
+    figure, grid = subplots(
+        1, len(names), figsize=(max(5.0, 3.6 * len(names)), 3.6), squeeze=False, sharey=True
+    )
+    for axes, name in zip(grid[0], names, strict=True):
+        part = heads[heads.lineage == name]
+        for _, head in part.groupby(["layer", "head"]):
+            strong = (head.group == "strong").any()
+            axes.plot(
+                head.step, head.closure, color=CONTROL if strong else TRAINED,
+                alpha=0.9 if strong else 0.35, linewidth=1.4 if strong else 0.8,
+                zorder=3 if strong else 2,
+            )  # fmt: skip
+        medians = part.groupby("step").closure.median()
+        axes.plot(medians.index, medians, color=REFERENCE, linewidth=2, linestyle="--", zorder=4)
+        axes.set_title(name, fontsize="small", loc="left")
+        _step_axis(axes, part.step)
+    grid[0, 0].set(ylabel="closure $P$", ylim=(-0.02, 1.02))
+    handles = [
+        Line2D([], [], color=color, linestyle=dash, label=label)
+        for color, dash, label in (
+            (CONTROL, "-", "ends strong"), (TRAINED, "-", "others"), (REFERENCE, "--", "median")
+        )
+    ]  # fmt: skip
+    grid[0, 0].legend(handles=handles, frameon=False, fontsize="small", loc="upper left")
+    return figure
+
+
+def gaps_over_steps(gaps: pd.DataFrame, reference: pd.DataFrame | None = None) -> Figure:
+    """Draw the gaps between the groups, with their bootstrap intervals.
+
+    Parameters
+    ----------
+    gaps : DataFrame
+        Of a `Trajectory`.
+    reference : DataFrame, optional
+        The paper's final gaps, to be marked at the right.
+
+    Returns
+    -------
+    Figure
+        A panel a quantity, a line a lineage; the pooled gap with its interval in black.
+    """
+    figure, grid = subplots(1, 3, figsize=(10.5, 3.6), sharey=True)
+    names = [name for name in gaps.lineage.unique() if name != POOLED]
+    styles = _styles(names)
+    titles = ("gap in closure $P$", "gap in capacity", "gap in attainment $E$")
+    for axes, quantity, title in zip(grid, QUANTITIES, titles, strict=True):
+        part = gaps[gaps.quantity == quantity]
+        for name in names:
+            one = part[part.lineage == name]
+            axes.plot(one.step, one.gap, linewidth=1, marker=".", label=name, **styles[name])
+        pooled = part[part.lineage == (POOLED if (part.lineage == POOLED).any() else names[0])]
+        pooled = pooled.sort_values("step")
+        axes.errorbar(
+            pooled.step, pooled.gap, (pooled.gap - pooled.low, pooled.high - pooled.gap),
+            color=REFERENCE, marker="s", ms=4, capsize=2, linewidth=1.4,
+            label="pooled, 95% interval" if len(names) > 1 else "95% interval",
+        )  # fmt: skip
+        axes.axhline(0, color=REFERENCE, linewidth=0.8, linestyle=":")
+        axes.set_title(title, fontsize="small", loc="left")
+        _step_axis(axes, part.step)
+        if reference is not None:
+            for value in reference[f"final_gap_{quantity}"]:
+                axes.plot([1.03], [value], "<", transform=axes.get_yaxis_transform(),
+                          color=REFERENCE, clip_on=False, ms=5)  # fmt: skip
+    grid[0].set_ylabel("strong minus ordinary")
+    grid[0].legend(frameon=False, fontsize="small", loc="upper left")
+    return figure
