@@ -4,13 +4,17 @@ from .checkpoints.bundled import fetch as fetch
 from .checkpoints.model import LayerFactors as LayerFactors
 from .checkpoints.model import OVModel as OVModel
 from .checkpoints.model import open_model as open_model
+from .checkpoints.running import run_model as run_model
+from .experiments.activations import activations as activations
 from .experiments.attainment import attainment as attainment
 from .experiments.factorial import factorial as factorial
+from .experiments.function import function as function
 from .experiments.orientation import orientation as orientation
 from .experiments.results import load_result as load_result
 from .experiments.sharing import sharing as sharing
 from .experiments.support import support as support
 from .experiments.survey import survey as survey
+from .linalg.activations import output_response as output_response
 from .linalg.capacity import capacity as capacity
 from .linalg.closure import closure as closure
 from .linalg.closure import closure_scores as closure_scores

@@ -69,3 +69,6 @@ CAPACITY = {
     "strong": (0.988, 0.994),
     "layer_medians_above": 0.8,
 }
+
+#: Natural activations: median squared cosine of the high decile, smallest and largest model.
+ACTIVATIONS = {"high_decile": (0.842, 0.886)}

@@ -798,3 +798,21 @@ def simple_constructions(table: pd.DataFrame) -> Figure:
     )
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     return figure
+
+
+# At the end, since it draws with what stands above.
+from .plots_forward import (  # noqa: E402
+    activation_cosines as activation_cosines,
+)
+from .plots_forward import (  # noqa: E402
+    activation_gain as activation_gain,
+)
+from .plots_forward import (  # noqa: E402
+    dose_response as dose_response,
+)
+from .plots_forward import (  # noqa: E402
+    interventions as interventions,
+)
+from .plots_forward import (  # noqa: E402
+    single_heads as single_heads,
+)
