@@ -49,7 +49,6 @@ single_segments = 2  # segments for one head at a time, and for the curves
 max_gigabytes = 4.0  # stored weights up to which the model is run
 
 # %% tags=["hide-input"]
-import pandas as pd
 from IPython.display import Markdown, display
 
 import scaled_idempotence as si
