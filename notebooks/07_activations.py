@@ -63,8 +63,9 @@ display(Markdown(weights.description))
 # Head $h$ writes $y = O_h z$, where $z$ is its slice of what enters the output projection: values mixed by
 # attention. A hook keeps $z$ while the model reads, and the rest needs no width:
 #
-# $$T y = O M z, \qquad \langle y, Ty\rangle = z^{\mathsf T} A M z, \qquad
-# \|y\|^2 = z^{\mathsf T} A z, \qquad \|Ty\|^2 = (Mz)^{\mathsf T} A\, (Mz),$$
+# $$T y = O M z, \qquad \langle y, Ty\rangle = z^{\mathsf T} A M z,$$
+#
+# $$\|y\|^2 = z^{\mathsf T} A z, \qquad \|Ty\|^2 = (Mz)^{\mathsf T} A\, (Mz),$$
 #
 # with $A = O^{\mathsf T}O$ and the return core $M = V^{\mathsf T} O$. For each token the score is the squared
 # cosine of $y$ and $Ty$; over all tokens the gain is $g_y = \sqrt{\sum\|Ty\|^2 / \sum\|y\|^2}$. The control
@@ -108,16 +109,26 @@ display(Markdown(message))
 si.plots.activation_cosines(table, threshold)
 
 # %% tags=["hide-input"]
-shown = groups[groups.heads > 0]
-if not measured:
-    shown = shown[["heads", "closure", "isotropic_cos2_median"]]
+columns = {
+    "heads": "heads",
+    "closure": "closure",
+    "isotropic_cos2_median": "Gaussian",
+    "cos2_median": "on text",
+    "cos2_aggregated": "aggregated",
+    "wrong_v_cos2_median": "wrong V",
+    "rms_gain": "RMS gain",
+}
+shown = groups.loc[groups.heads > 0, list(columns)[: None if measured else 3]]
 display(
-    shown.rename(columns=lambda name: name.replace("_", " "))
-    .style.format(precision=3, na_rep="–")
-    .format({"heads": "{:.0f}"})
-    .set_caption(
-        "Medians over heads. high and low: the tenth with the highest and with the lowest closure; "
-        "matched low: the lowest heads of the high heads' layers"
+    shown.rename(columns=columns)
+    .style.format(dict.fromkeys(columns.values(), "{:.3f}") | {"heads": "{:.0f}"}, na_rep="–")
+    .set_caption("Squared cosine of y and T y, medians over heads")
+)
+display(
+    Markdown(
+        "*high* and *low* are the tenth of all heads with the highest and with the lowest closure, *matched low* "
+        "the lowest heads in the layers of the high ones, as many. *Gaussian* and *on text* are medians over "
+        "inputs of single tokens, *aggregated* takes all tokens as one vector."
     )
 )
 rank = table[["closure", "cos2_median"]].corr(method="spearman").iloc[0, 1]

@@ -44,7 +44,7 @@ text = ""  # text file or id of a data set; empty for prose that ships with Pyth
 n_segments = 8  # segments of the text
 length = 256  # tokens of each
 draws = 1  # random changes for each head and segment
-single_heads = 5  # heads of each group that are also changed one at a time; 0 for all
+single_heads = 3  # heads of each group that are also changed one at a time; 0 for all
 single_segments = 2  # segments for one head at a time, and for the curves
 max_gigabytes = 4.0  # stored weights up to which the model is run
 
@@ -154,12 +154,14 @@ if result.measured:
     wide = wide.pivot(index="group", columns="intervention", values="text").loc[sizes.index]
     order = ["projected", "random", "random return", "zeroed"]
     wide = wide[[name for name in order if name in wide]]
-    wide.insert(0, "size of the step |T' - T| / |T|", [f"{size:.2f}" for size in sizes])
+    wide.insert(0, "step", [f"{size:.2f}" for size in sizes])
     display(
         wide.rename_axis(None)
         .rename_axis(None, axis=1)
         .fillna("–")
-        .style.set_caption(f"Change of the measure ({facts['unit']}), with 95% intervals")
+        .style.set_caption(
+            f"Change of the measure ({facts['unit']}) with 95% intervals; step: |T' - T| / |T|"
+        )
     )
 
 # %% [markdown]
@@ -172,8 +174,13 @@ if result.measured:
 # %% tags=["hide-input"]
 if result.measured:
     table = contrasts(result)
+    more, less = (
+        ("changes the output more than", "changes the output less than")
+        if facts["measure"] == "output change"
+        else ("costs more than", "costs less than")
+    )
     display(
-        table.rename(columns=lambda name: name.replace("_", " "))
+        table.rename(columns={"control_delta": "random", "low": "95% from", "high": "to"})
         .style.format(precision=4)
         .hide(axis="index")
         .set_caption(
@@ -182,13 +189,7 @@ if result.measured:
     )
     words = []
     for row in table.itertuples():
-        verdict = (
-            "costs more than"
-            if row.low > 0
-            else "costs less than"
-            if row.high < 0
-            else "cannot be told from"
-        )
+        verdict = more if row.low > 0 else less if row.high < 0 else "cannot be told from"
         words.append(
             f"- {row.group} heads: the exact member **{verdict}** "
             + ("random changes" if row.control == "random" else "random changes of the return core")
@@ -248,11 +249,15 @@ if result.measured:
             else f"{group}, layer {layer}, head {head}"
         )
         end = part[part.t == 1].iloc[0]
-        where = (
-            "the lowest point is as trained"
-            if best.t == 0
-            else f"the lowest point is at $t = {best.t:g}$ ({best.delta:+.4f}, {best.low:+.4f} to {best.high:+.4f})"
-        )
+        if facts["measure"] == "output change":
+            where = "the lowest point is as trained by definition"
+        elif best.t == 0:
+            where = "the lowest point is as trained"
+        else:
+            where = (
+                f"the lowest point is at $t = {best.t:g}$ "
+                f"({best.delta:+.4f}, {best.low:+.4f} to {best.high:+.4f})"
+            )
         lines.append(
             f"- {who}, {path}: {where}; at $t = 1$, where closure is {end.closure:.2f} and the step "
             f"{end.relative_change:.2f} of $\\|T\\|$, the change is {end.delta:+.4f}."
@@ -268,34 +273,41 @@ if result.measured:
     delta = together.set_index(["group", "intervention"]).delta
     share = delta[main, "projected"] / delta[main, "zeroed"]
     row = table.loc[(main, "random")]
-    lines = [
-        f"Making the {main} heads exactly closed costs {share:.0%} of what removing them costs."
-        if delta[main, "zeroed"] > 0
-        else f"Removing the {main} heads does not hurt this model on this text, so nothing can be "
-        "said of their closure."
-    ]
+    if delta[main, "zeroed"] > 0:
+        lines = [
+            f"Making the {main} heads exactly closed has {share:.0%} of the effect of removing them."
+        ]
+    else:
+        lines = [
+            f"Removing the {main} heads does not hurt this model on this text, so little can be said "
+            "of their closure."
+        ]
     if row.low > 0:
         lines.append(
-            "It costs **more** than random changes of the same size: what keeps trained heads from being "
-            "exact is not noise to the model."
+            "It has **more** effect than random changes of the same size: what keeps trained heads from being "
+            "exact is not mere noise to the model."
         )
     elif row.high < 0:
         lines.append(
-            "It costs **less** than random changes of the same size: the model is less sensitive in this "
-            "direction than in others."
+            "It has **less** effect than random changes of the same size: the model is less sensitive in "
+            "this direction than in others."
         )
     else:
-        lines.append("It cannot be told from random changes of the same size.")
+        lines.append("Its effect cannot be told from that of random changes of the same size.")
     if (main, "random return") in table.index:
         sharper = table.loc[(main, "random return")]
-        lines.append(
-            "Against random changes of the return core, where the projection itself acts, it costs "
-            + ("more" if sharper.low > 0 else "less" if sharper.high < 0 else "about the same")
-            + (
-                ", so the excess is not a matter of closure's own direction."
-                if row.low > 0 and not sharper.low > 0
+        if sharper.low > 0:
+            verdict = "it has more effect, too."
+        elif sharper.high < 0:
+            verdict = "it has less effect."
+        else:
+            verdict = "it cannot be told apart" + (
+                ": the excess belongs to the return core as a whole, and not to the way to closure."
+                if row.low > 0
                 else "."
             )
+        lines.append(
+            f"Against random changes of the return core, where the projection itself acts, {verdict}"
         )
     lines.append(
         "The paper has no such experiment to compare with. These are one model and one text; the "

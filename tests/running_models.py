@@ -74,9 +74,9 @@ def planted(reads_return: bool) -> transformers.LlamaForCausalLM:
     """A llama in float64 whose loss provably depends on one head's closure, or provably does not.
 
     One layer, two heads, ``d = 8``, ``r = 2``, an MLP of zeros, and norms that are the identity (an
-    epsilon of 1e12 with gains of 1e6; to the rounding of float32, in which they compute). Token ``i`` is embedded as the unit vector
-    ``e_i``. Texts repeat one token ``i`` out of {0, 1}, so every position holds the same value and
-    attention, whatever its weights, passes it on.
+    epsilon of 1e12 with gains of 1e6; up to float32, in which they compute). Token ``i`` is
+    embedded as the unit vector ``e_i``. Texts repeat one token ``i`` out of {0, 1}, so every
+    position holds the same value and attention, whatever its weights, passes it on.
 
     Head 0 has ``V = [e_0, e_1]`` and ``O = V M + N`` with ``M = [[a, b], [b, a]]`` and
     ``N = n [e_4, e_5]``, so ``V^T O = M`` and ``V^T N = 0``. The nearest member has the scale

@@ -13,7 +13,6 @@ from scaled_idempotence.experiments import function as f
 from scaled_idempotence.experiments.text import Segments
 from tests import running_models as tiny
 
-
 # llama's norms compute in float32, whatever the model's type.
 TOLERANCE = 1e-6
 

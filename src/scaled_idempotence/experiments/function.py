@@ -88,7 +88,7 @@ def function(
     n_segments: int = 8,
     length: int = 256,
     draws: int = 1,
-    single_heads: int | None = 5,
+    single_heads: int | None = 3,
     single_segments: int = 2,
     threshold: float = STRONG,
     tokenizer: Any = None,
@@ -243,6 +243,8 @@ class Meter:
         float
             Loss in nats, or the share of the output that changed.
         """
+        if not any(change.any() for change in changes.values()):
+            return float(self.base[segment])  # not one bit differs
         first = min(position for position, _ in changes) if self.skips else 0
         with patched(self._running, changes), self._skipping(segment, first):
             return self._value(segment)
