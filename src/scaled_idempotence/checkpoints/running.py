@@ -163,8 +163,8 @@ def run_model(
         _, stored = model.sizes()
         if stored > max_bytes:
             raise CannotRun(
-                f"the weights of {model.name} take {stored / 1e9:.1f} GB, more than the limit of "
-                f"{max_bytes / 1e9:.1f} GB up to which a model is run; raise max_bytes to run it"
+                f"the weights of {model.name} take {stored / 1e9:.2g} GB, more than the limit of "
+                f"{max_bytes / 1e9:.2g} GB up to which a model is run; raise max_bytes to run it"
             )
         module, own_tokenizer, task = _load(model)
         tokenizer = tokenizer or own_tokenizer
