@@ -200,7 +200,7 @@ display(Markdown("\n".join(lines)))
 # Medians hide that heads do not go together.
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Closure of every head. Those that end strong are highlighted; the dashed line is the median."}, "image": {"alt": "Closure of single heads against the training step, a panel a lineage, final strong heads highlighted"}}
-si.plots.single_heads(heads)
+si.plots.heads_over_steps(heads)
 
 # %% tags=["hide-input"]
 lines = []

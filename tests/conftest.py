@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import settings
@@ -46,6 +47,24 @@ def surveys():
         return made[name]
 
     return get
+
+
+@pytest.fixture(scope="session")
+def running_smollm2():
+    """The default model, running, with what it did on its default text; loaded once."""
+    import scaled_idempotence as si
+    from scaled_idempotence.experiments.text import segments
+
+    model = si.open_model("smollm2-135m")
+    running = si.run_model(model)
+    return SimpleNamespace(
+        model=model,
+        running=running,
+        segments=segments(running, None, 8, 256),
+        activations=si.activations(
+            si.open_model(running.module), tokenizer=running.tokenizer, progress=False
+        ),
+    )
 
 
 @pytest.fixture

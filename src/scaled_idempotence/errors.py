@@ -19,3 +19,7 @@ class FetchError(ScaledIdempotenceError, OSError):
 
 class NotebookError(ScaledIdempotenceError, ValueError):
     """A notebook, or a parameter of one, does not exist."""
+
+
+class CannotRun(ScaledIdempotenceError):
+    """A model's factors can be read, but the model itself cannot be run here."""

@@ -11,15 +11,20 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 from scipy import stats
 
 from .experiments.survey import STRONG, THRESHOLDS, sweep
+from .forward_plots import activation_cosines as activation_cosines
+from .forward_plots import activation_gain as activation_gain
+from .forward_plots import dose_response as dose_response
+from .forward_plots import interventions as interventions
+from .forward_plots import single_heads as single_heads
 from .plot_style import CONTROL, REFERENCE, TRAINED
 from .plot_style import set_theme as set_theme
 from .plot_style import subplots as _subplots
 from .trajectory_plots import CHI_SQUARE_MEDIAN as CHI_SQUARE_MEDIAN
 from .trajectory_plots import gaps_over_steps as gaps_over_steps
 from .trajectory_plots import groups_over_steps as groups_over_steps
+from .trajectory_plots import heads_over_steps as heads_over_steps
 from .trajectory_plots import leaving_the_null as leaving_the_null
 from .trajectory_plots import losses as losses
-from .trajectory_plots import single_heads as single_heads
 from .trajectory_plots import spectra_over_steps as spectra_over_steps
 
 

@@ -186,7 +186,7 @@ def groups_over_steps(heads: pd.DataFrame) -> Figure:
     return figure
 
 
-def single_heads(heads: pd.DataFrame) -> Figure:
+def heads_over_steps(heads: pd.DataFrame) -> Figure:
     """Draw the closure of every single head over the steps.
 
     Parameters

@@ -66,6 +66,7 @@ class GGUFFile:
 
     def __init__(self, path: Path, part: str | None = None):
         self.where = str(path)
+        self.path = path
         try:
             self._file = _HeaderReader(path)
         except FileNotFoundError:

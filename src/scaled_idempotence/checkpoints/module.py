@@ -38,6 +38,7 @@ class LiveModule:
     naming = "transformers"
 
     def __init__(self, module: torch.nn.Module, part: str | None = None):
+        self.module = module
         self.where = f"a {type(module).__name__} in memory"
         config = getattr(module, "config", None)
         if not hasattr(config, "to_dict"):
@@ -50,6 +51,10 @@ class LiveModule:
         self.hyperparameters, self.quantisation = found.hyperparameters, found.quantisation
         self._tensors = _as_saved(module)
         self.names = self._tensors.keys()
+
+    def tensor(self, name: str) -> Tensor:
+        """Give a tensor that shares its memory with the module's own."""
+        return self._tensors[name]
 
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self._tensors[name].shape)

@@ -1,0 +1,566 @@
+"""Function: does the model's prediction depend on closure? (section 9)
+
+Heads are changed inside the running model, the rest is left alone, and the change of the loss is
+paired segment by segment with the unchanged model. Towards the algebra, at random by the same
+amount, and to zero: only against the other two does the first mean something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from ..checkpoints.model import LayerFactors, OVModel
+from ..checkpoints.running import (
+    MAX_BYTES,
+    RunningModel,
+    block_outputs,
+    patched,
+    run_model,
+    skipping,
+)
+from ..errors import CannotRun
+from ..linalg.closure import closure_scores
+from ..linalg.factors import singular_values
+from ..linalg.interventions import (
+    operator_norm2,
+    orientation_changes,
+    projection_change,
+    random_change,
+)
+from .activations import text_identity
+from .attainment import best_orientation, samples
+from .progress import progress_bar
+from .results import provenance, result_path, write_table
+from .statistics import mean_interval
+from .survey import STRONG
+from .text import Segments, segments
+
+#: What the change of a model is measured by, for each task of its trained head.
+MEASURES = {"causal": "next-token loss", "masked": "masked-token loss", "none": "output change"}
+UNITS = {"causal": "nats a token", "masked": "nats a masked token", "none": "share of |output|^2"}
+#: Positions of the dose-response curves: 0 is as trained, 1 the member or the best orientation.
+DOSES = (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5)
+#: Share of all heads that stand in for the strong ones where there are none.
+HIGHEST_SHARE = 0.05
+
+Head = tuple[int, int]  # position of the layer, head
+Changes = Mapping[Head, Tensor]
+KEYS = ["scope", "group", "layer", "head", "n_heads", "intervention", "draw"]
+DOSE_KEYS = ["scope", "group", "layer", "head", "path", "t"]
+
+
+@dataclass(frozen=True)
+class Function:
+    """Tables of `function`.
+
+    Attributes
+    ----------
+    effects : DataFrame
+        A row an intervention.
+    segments : DataFrame
+        A row an intervention and segment.
+    dose : DataFrame
+        A row a point of a dose-response curve.
+    """
+
+    effects: pd.DataFrame = field(repr=False)
+    segments: pd.DataFrame = field(repr=False)
+    dose: pd.DataFrame = field(repr=False)
+
+    @property
+    def measured(self) -> bool:
+        """Whether the model ran; if not, ``attrs["reason"]`` of the tables says why."""
+        return bool(self.effects.attrs["measured"])
+
+
+def function(
+    model: OVModel,
+    text: str | Path | Segments | Tensor | None = None,
+    *,
+    n_segments: int = 8,
+    length: int = 256,
+    draws: int = 1,
+    single_heads: int | None = 3,
+    single_segments: int = 2,
+    threshold: float = STRONG,
+    tokenizer: Any = None,
+    max_bytes: float = MAX_BYTES,
+    results_dir: str | Path | None = None,
+    progress: bool = True,
+) -> Function:
+    """Change heads inside a running model and measure what its prediction loses.
+
+    Parameters
+    ----------
+    model : OVModel
+        From `open_model`. Its factors must be those that the model runs on, so ``norm="folded"``
+        works only where no norm follows the output projection.
+    text : str, Path, Tensor or Segments, optional
+        A text file, the id of a data set, or tokens; prose that ships with Python if left out.
+    n_segments, length : int
+        Segments of the text, and tokens of each.
+    draws : int
+        Random changes for each head *and segment*: every segment meets draws of its own, so that
+        the interval over segments has both in it.
+    single_heads : int, optional
+        Heads of each group that are also changed one at a time, those of the highest closure (of
+        the lowest, in the lowest group); None for all.
+    single_segments : int
+        First segments that are used for one head at a time and for dose-response curves.
+    threshold : float
+        Closure from which a head counts as strong.
+    tokenizer : optional
+        For a model in memory.
+    max_bytes : float
+        Size of the stored weights up to which a model is run.
+    results_dir : str or Path, optional
+        Also write ``function``, ``function_segments`` and ``dose`` as parquet to
+        ``<results_dir>/<model>``.
+    progress : bool
+        Show a bar over interventions.
+
+    Returns
+    -------
+    Function
+        Heads are changed with ``V`` held. ``intervention`` is ``"projected"`` (to the nearest exact
+        member of the algebra), ``"random"`` (every entry of ``O`` at random, with the projection's
+        ``|T' - T|``), ``"random return"`` (as large, and at random in the return core alone, where
+        the projection acts; strong and matched groups), or ``"zeroed"``. ``group`` is ``"strong"``
+        (``"highest"``, a twentieth of all heads, where no head is strong), ``"matched"`` (ordinary
+        heads of the same layers, as many), ``"lowest"`` (as many with the lowest closure) or
+        ``"all"``; ``scope`` says whether its heads are changed together or one is. ``base`` and
+        ``value`` are the measure before and after, ``delta`` their difference with the bootstrap
+        interval ``low``, ``high`` over segments; ``relative_change`` is ``|T' - T| / |T|`` over the
+        changed heads.
+
+        ``dose`` moves heads by ``t`` along two paths: ``"algebra"``, a straight line to the exact
+        member, and ``"orientation"``, a geodesic to the best orientation that a search finds.
+
+        Where the model cannot run all three are empty, and ``attrs["reason"]`` says why. Weights
+        have their old bytes again afterwards, also after an exception.
+    """
+    remarks: dict[str, object] = {
+        "threshold": threshold, "measured": False, "reason": "", "measure": "", "unit": "",
+        "single_segments": single_segments, "draws": draws,
+    }  # fmt: skip
+    effects, dose = pd.DataFrame(columns=[*KEYS, *_STATISTICS]), pd.DataFrame(columns=_DOSE_COLUMNS)
+    by_segment = pd.DataFrame(columns=_SEGMENT_COLUMNS)
+    try:
+        running = run_model(model, tokenizer=tokenizer, max_bytes=max_bytes)
+        chosen = segments(running, text, n_segments, length)
+        heads = _Heads(model, running)
+        meter = Meter(running, chosen)
+        groups = choose_groups(heads, model.name, threshold)
+        jobs = list(_jobs(heads, groups, model.name, len(chosen.tokens), draws, single_heads,
+                          single_segments))  # fmt: skip
+        curves = list(_curves(heads, groups, model.name, single_segments))
+        bar = progress_bar([*jobs, *curves], f"function {model.label}", "change", progress)
+        rows = [job.row(meter, heads) for job in bar]
+        by_segment = pd.concat(rows[: len(jobs)], ignore_index=True)
+        effects = _summary(by_segment, KEYS)
+        dose = _summary(pd.concat(rows[len(jobs) :], ignore_index=True), DOSE_KEYS)
+        by_segment = by_segment[_SEGMENT_COLUMNS]
+        remarks |= text_identity(chosen) | {
+            "measured": True,
+            "measure": MEASURES[running.task],
+            "unit": UNITS[running.task],
+            "base": float(meter.base.mean()),
+        }
+    except CannotRun as error:
+        remarks["reason"] = str(error)
+    result = Function(effects, by_segment, dose)
+    files = {"function": effects, "function_segments": by_segment, "dose": dose}
+    for name, table in files.items():
+        table.attrs = provenance(model) | remarks
+        if results_dir is not None:
+            write_table(table, result_path(results_dir, model.label, name))
+    return result
+
+
+_STATISTICS = ["n_segments", "base", "value", "delta", "low", "high", "relative_change"]
+_SEGMENT_COLUMNS = [*KEYS, "segment", "base", "value", "delta"]
+_DOSE_COLUMNS = [*DOSE_KEYS, *_STATISTICS, "closure"]
+
+
+class Meter:
+    """Measures a running model on fixed segments, whatever is changed in it.
+
+    Parameters
+    ----------
+    running : RunningModel
+    chosen : Segments
+
+    Attributes
+    ----------
+    base : (n,) ndarray
+        The measure of the unchanged model, by segment.
+
+    Notes
+    -----
+    Layers below the first changed one give what they gave before; they are not run again. That this
+    is exact is tried once, and if it is not (a model that passes more between its layers than their
+    outputs), everything is run.
+    """
+
+    def __init__(self, running: RunningModel, chosen: Segments):
+        self._running = running
+        self._tokens, self._places = (
+            chosen.masked() if running.task == "masked" else (chosen.tokens, None)
+        )
+        self._targets = chosen.tokens
+        self._outputs: list[list[Any]] = []
+        self._hidden: list[Tensor] = []
+        base = []
+        for n in range(len(self._tokens)):
+            with block_outputs(running) as seen:
+                if running.task == "none":
+                    self._hidden.append(running.hidden(self._tokens[n : n + 1]))
+                base.append(self._value(n))
+            self._outputs.append(seen)
+        self.base = np.array(base)
+        last = len(running.projections) - 1
+        with self._skipping(0, last):
+            self.skips = self._value(0) == self.base[0]
+
+    def measure(self, changes: Changes, segment: int) -> float:
+        """Measure one segment with changed heads.
+
+        Parameters
+        ----------
+        changes : mapping of (position, head) to (d, r) Tensor
+        segment : int
+
+        Returns
+        -------
+        float
+            Loss in nats, or the share of the output that changed.
+        """
+        if not any(change.any() for change in changes.values()):
+            return float(self.base[segment])  # not one bit differs
+        first = min(position for position, _ in changes) if self.skips else 0
+        with patched(self._running, changes), self._skipping(segment, first):
+            return self._value(segment)
+
+    def _skipping(self, segment: int, first: int):
+        blocks = [one.block for one in self._running.projections[:first]]
+        return skipping(blocks, self._outputs[segment][:first])
+
+    def _value(self, n: int) -> float:
+        tokens = self._tokens[n : n + 1]
+        if self._running.task == "none":
+            before, after = self._hidden[n].double(), self._running.hidden(tokens).double()
+            return float((after - before).square().sum() / before.square().sum())
+        logits = self._running.logits(tokens)[0]
+        if self._places is None:
+            logits, targets = logits[:-1], self._targets[n, 1:]
+        else:
+            logits, targets = logits[self._places[n]], self._targets[n, self._places[n]]
+        with torch.inference_mode():
+            taken = logits.gather(-1, targets.to(logits.device)[:, None])[:, 0]
+            return float((logits.logsumexp(-1) - taken).double().mean())
+
+
+class _Heads:
+    """Factors of the running model's heads, layer by layer as they are asked for."""
+
+    def __init__(self, model: OVModel, running: RunningModel):
+        self._running = running
+        self.layers: list[LayerFactors] = []
+        closures, usable = [], []
+        for position, layer in enumerate(model):
+            one = running.projections[position]
+            O = torch.stack([one.weights(head).double().cpu() for head in range(one.n_heads)])
+            off = (O - layer.O).norm() / layer.O.norm()
+            if not off < 1e-3:
+                raise CannotRun(
+                    f"the output factors of layer {layer.index} are not the weights that the model "
+                    f"runs on (relative difference {off:.1g}): a norm that follows the output "
+                    "projection is folded into them, or the weights are stored in another way. "
+                    "Open the model with norm='raw'"
+                )
+            V = layer.V[layer.value_head]
+            self.layers.append(LayerFactors(layer.index, O, layer.V, layer.value_head))
+            closures.append(closure_scores(O, V).closure)
+            # The algebra exists for value factors of full rank.
+            s = singular_values(layer.V, torch.eye(*layer.V.shape[-2:], dtype=torch.float64))
+            full = s[..., -1] > max(layer.V.shape[-2:]) * torch.finfo(torch.float64).eps * s[..., 0]
+            usable.append(full[layer.value_head] & ~closures[-1].isnan())
+        closure = torch.stack(closures).masked_fill(~torch.stack(usable), torch.nan)
+        self.closure = closure  # (layers, H), NaN for heads that are left alone
+
+    def factors(self, head: Head) -> tuple[Tensor, Tensor]:
+        layer = self.layers[head[0]]
+        return layer.O[head[1]], layer.V[layer.value_head[head[1]]]
+
+    def number(self, head: Head) -> int:
+        return self.layers[head[0]].index
+
+    def sorted(self) -> list[Head]:
+        """Usable heads, the highest closure first."""
+        order = self.closure.flatten().argsort(descending=True, stable=True).tolist()
+        H = self.closure.shape[1]
+        every = [(n // H, n % H) for n in order]
+        return [head for head in every if not self.closure[head].isnan()]
+
+    def relative_change(self, changes: Changes) -> float:
+        norms = [
+            (operator_norm2(change, V), operator_norm2(O, V))
+            for head, change in changes.items()
+            for O, V in [self.factors(head)]
+        ]
+        changed, whole = (sum(float(n) for n in column) for column in zip(*norms, strict=True))
+        return float(np.sqrt(changed / whole))
+
+
+def choose_groups(heads: _Heads, name: str, threshold: float) -> dict[str, list[Head]]:
+    """Choose the heads that are changed.
+
+    Parameters
+    ----------
+    heads : _Heads
+    name : str
+        The model's, a part of the hash that chooses ordinary heads.
+    threshold : float
+
+    Returns
+    -------
+    dict of str to list of (position, head)
+        ``"strong"`` or ``"highest"``, ``"matched"``, ``"lowest"`` and ``"all"``. Empty groups are
+        left out.
+    """
+    every = heads.sorted()
+    if not every:
+        raise CannotRun("no head of this model has a defined closure and a V of full rank")
+    high = [head for head in every if heads.closure[head] >= threshold]
+    title = "strong" if high else "highest"
+    high = high or every[: max(2, round(HIGHEST_SHARE * len(every)))]
+    bound = min(float(heads.closure[head]) for head in high)
+    matched = []
+    for position, layer in enumerate(heads.layers):
+        if any(head[0] == position for head in high):
+            chosen = samples(heads.closure[position], name, layer.index, bound)
+            matched += [(position, head) for head in chosen["matched"]]
+    taken = {*high, *matched}
+    lowest = [head for head in every[::-1] if head not in taken][: len(high)]
+    groups = {title: high, "matched": matched, "lowest": lowest, "all": every}
+    return {title: members for title, members in groups.items() if members}
+
+
+class _Job(NamedTuple):
+    """One change, and on which segments to measure it."""
+
+    keys: dict[str, object]
+    changes: Callable[[int], Changes]  # of a segment
+    n_segments: int
+    closure: bool = False
+
+    def row(self, meter: Meter, heads: _Heads) -> pd.DataFrame:
+        values, changes = [], {}
+        for segment in range(self.n_segments):
+            changes = self.changes(segment)
+            values.append(meter.measure(changes, segment))
+        base = meter.base[: self.n_segments]
+        table = pd.DataFrame(
+            self.keys
+            | {
+                "segment": range(self.n_segments),
+                "base": base,
+                "value": values,
+                "delta": np.array(values) - base,
+                # All draws have the size of the projection.
+                "relative_change": heads.relative_change(changes),
+            }
+        )
+        if self.closure:
+            scores = [
+                closure_scores(O + change, V).closure
+                for head, change in changes.items()
+                for O, V in [heads.factors(head)]
+            ]
+            table["closure"] = float(torch.stack(scores).nanmean())
+        return table
+
+
+def _jobs(
+    heads: _Heads,
+    groups: Mapping[str, Sequence[Head]],
+    name: str,
+    n_segments: int,
+    draws: int,
+    single_heads: int | None,
+    single_segments: int,
+) -> Iterator[_Job]:
+    main = next(iter(groups))
+    for group, members in groups.items():
+        kinds = ["projected", *["random"] * draws, "zeroed"]
+        if group in (main, "matched"):
+            kinds.insert(2, "random return")
+        yield from _interventions(heads, name, "together", group, members, kinds, n_segments)
+    for group, members in groups.items():
+        if group == "all":
+            continue
+        order = sorted(members, key=lambda head: float(heads.closure[head]))
+        order = order if group == "lowest" else order[::-1]
+        for head in order[:single_heads]:
+            kinds = ["projected", *["random"] * draws, "zeroed"]
+            yield from _interventions(
+                heads, name, "single", group, [head], kinds, min(single_segments, n_segments)
+            )
+
+
+def _interventions(
+    heads: _Heads,
+    name: str,
+    scope: str,
+    group: str,
+    members: Sequence[Head],
+    kinds: Sequence[str],
+    n_segments: int,
+) -> Iterator[_Job]:
+    single = members[0] if scope == "single" else None
+    for n, kind in enumerate(kinds):
+        drawn = kind.startswith("random")
+        draw = kinds[:n].count(kind) if drawn else -1
+
+        def changes(segment: int, kind: str = kind, draw: int = draw) -> Changes:
+            return {
+                head: _change(heads, head, kind, (name, heads.number(head), head[1], draw, segment))
+                for head in members
+            }
+
+        keys = {
+            "scope": scope,
+            "group": group,
+            "layer": heads.number(single) if single else -1,
+            "head": single[1] if single else -1,
+            "n_heads": len(members),
+            "intervention": kind,
+            "draw": draw,
+        }
+        fixed = changes if drawn else _once(changes)
+        yield _Job(keys, fixed, n_segments)
+
+
+def _once(changes: Callable[[int], Changes]) -> Callable[[int], Changes]:
+    """Make what is the same for every segment only once, and only when it is needed."""
+    made: list[Changes] = []
+
+    def first(segment: int) -> Changes:
+        if not made:
+            made.append(changes(segment))
+        return made[0]
+
+    return first
+
+
+def _change(heads: _Heads, head: Head, kind: str, identity: tuple) -> Tensor:
+    O, V = heads.factors(head)
+    if kind == "zeroed":
+        return -O
+    projection = projection_change(O, V)
+    if kind == "projected":
+        return projection
+    return random_change(projection, V, *identity, kind, returning=kind == "random return")
+
+
+def _curves(
+    heads: _Heads, groups: Mapping[str, Sequence[Head]], name: str, n_segments: int
+) -> Iterator[_Job]:
+    """Points of the dose-response curves: the high group, its first head, a matched one."""
+    main = next(iter(groups))
+    top = max(groups[main], key=lambda head: float(heads.closure[head]))
+    curves = [("together", main, groups[main]), ("single", main, [top])]
+    if "matched" in groups:
+        near = min(groups["matched"], key=lambda head: (abs(head[0] - top[0]), head))
+        curves.append(("single", "matched", [near]))
+    for scope, group, members in curves:
+        straight = {head: projection_change(*heads.factors(head)) for head in members}
+        paths = {"algebra": {t: {h: t * x for h, x in straight.items()} for t in DOSES}}
+        if scope == "single":
+            (head,) = members
+            paths["orientation"] = {
+                t: {head: x} for t, x in zip(DOSES, _turns(heads, head, name), strict=True)
+            }
+        for path, points in paths.items():
+            for t, changes in points.items():
+                keys = {
+                    "scope": scope,
+                    "group": group,
+                    "layer": -1 if scope == "together" else heads.number(members[0]),
+                    "head": -1 if scope == "together" else members[0][1],
+                    "path": path,
+                    "t": t,
+                }
+                yield _Job(keys, lambda _, changes=changes: changes, n_segments, closure=True)
+
+
+def _turns(heads: _Heads, head: Head, name: str) -> Tensor:
+    O, V = heads.factors(head)
+    s, _, trained, best = best_orientation(heads.layers[head[0]], head[1], name, n_starts=1)
+    t = torch.tensor(DOSES, dtype=torch.float64)
+    return orientation_changes(O, V, trained, best, s, t)
+
+
+def _summary(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Means over segments, with intervals of the paired differences."""
+    table = []
+    for values, part in rows.groupby(keys, sort=False):
+        low, high = mean_interval(part.delta.to_numpy())
+        row = dict(zip(keys, values, strict=True)) | {
+            "n_segments": len(part),
+            **part[["base", "value", "delta"]].mean().to_dict(),
+            "low": low,
+            "high": high,
+            "relative_change": part.relative_change.iloc[0],
+        }
+        if "closure" in part:
+            row["closure"] = part.closure.iloc[0]
+        table.append(row)
+    return pd.DataFrame(table)
+
+
+def contrasts(result: Function) -> pd.DataFrame:
+    """Compare the projection with the random changes of the same size, segment by segment.
+
+    Parameters
+    ----------
+    result : Function
+
+    Returns
+    -------
+    DataFrame
+        A row a group and control (``"random"``, ``"random return"``), heads changed together:
+        ``projected`` and ``control`` deltas, their ``difference`` and its 95% interval ``low``,
+        ``high`` over segments.
+    """
+    together = result.segments[result.segments.scope == "together"]
+    # Rounds of draws are averaged inside each segment.
+    deltas = together.pivot_table(
+        index=["group", "segment"], columns="intervention", values="delta", sort=False
+    )
+    rows = []
+    for group, part in deltas.groupby(level="group", sort=False):
+        for control in ("random", "random return"):
+            if control in part and part[control].notna().all():
+                difference = part["projected"] - part[control]
+                low, high = mean_interval(difference.to_numpy())
+                rows.append(
+                    {
+                        "group": group,
+                        "control": control,
+                        "projected": part["projected"].mean(),
+                        "control_delta": part[control].mean(),
+                        "difference": difference.mean(),
+                        "low": low,
+                        "high": high,
+                    }
+                )
+    return pd.DataFrame(rows)

@@ -1,0 +1,279 @@
+"""Figures of the running model: activations and function. Exported by `plots`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, StrMethodFormatter
+
+from .experiments.survey import STRONG
+from .plot_style import CONTROL, REFERENCE, TRAINED, subplots
+
+GREEN = "#009E73"
+PURPLE = "#CC79A7"
+#: Interventions of `function`: colour, marker, words.
+INTERVENTIONS = {
+    "random": (TRAINED, "o", "random, same size"),
+    "random return": (GREEN, "s", "random return core, same size"),
+    "projected": (CONTROL, "D", "to the exact member"),
+    "zeroed": (REFERENCE, "X", "zeroed"),
+}
+PATHS = {
+    "algebra": (CONTROL, "-", "towards the exact member"),
+    "orientation": (TRAINED, "--", "towards the best orientation found"),
+}
+
+
+def activation_cosines(table: pd.DataFrame, threshold: float = STRONG) -> Figure:
+    """Draw what heads do to their own outputs against what their weights promise.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `scaled_idempotence.activations`.
+    threshold : float
+
+    Returns
+    -------
+    Figure
+        Left, each head's median over tokens with its middle half against closure; right, groups of
+        heads with the wrong-V control. Where nothing was measured, the left panel alone, for
+        Gaussian inputs.
+    """
+    measured = bool(table.attrs.get("measured", table.cos2_median.notna().any()))
+    figure, axes = subplots(1, 2 if measured else 1, figsize=(10.5 if measured else 5.6, 4.2))
+    left = axes[0] if measured else axes
+    column = "cos2_median" if measured else "isotropic_cos2_median"
+    for mask, color, marker, label in (
+        (~table.strong, TRAINED, "o", "ordinary heads"),
+        (table.strong, CONTROL, "D", "strong heads"),
+    ):
+        part = table[mask]
+        if not len(part):
+            continue
+        if measured:
+            left.vlines(part.closure, part.cos2_q25, part.cos2_q75, color=color, alpha=0.3, lw=1)
+        left.plot(part.closure, part[column], marker, color=color, ms=4, alpha=0.7, label=label)
+    left.plot([0, 1], [0, 1], color=REFERENCE, linewidth=1, linestyle=":")
+    left.axvline(threshold, color=REFERENCE, linewidth=1, linestyle=":")
+    left.set(
+        xlabel="closure $P(T)$, from the weights",
+        ylabel=r"squared cosine of $y$ and $T y$" + ("" if measured else ", Gaussian input"),
+        xlim=(-0.02, 1.02),
+        ylim=(-0.02, 1.02),
+    )
+    left.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    if measured:
+        _groups(axes[1], table)
+    return figure
+
+
+def _groups(axes, table: pd.DataFrame) -> None:
+    groups = {
+        "strong": table[table.strong],
+        "top decile": table[table.group == "high"],
+        "bottom decile": table[table.group == "low"],
+        "low, same layers": table[table.matched_low],
+    }
+    groups = {name: part for name, part in groups.items() if len(part)}
+    for row, part in enumerate(groups.values()):
+        for column, color, marker, shift in (
+            ("cos2_median", TRAINED, "o", -0.16),
+            ("wrong_v_cos2_median", CONTROL, "x", 0.16),
+        ):
+            values = np.sort(part[column].dropna())
+            if len(values):
+                spread = np.linspace(-0.1, 0.1, len(values))
+                axes.plot(values, row + shift + spread, marker, color=color, ms=4, alpha=0.6)
+                axes.plot(
+                    [np.median(values)] * 2, [row + shift - 0.14, row + shift + 0.14],
+                    color=color, linewidth=2.5,
+                )  # fmt: skip
+    axes.plot([], [], "o", color=TRAINED, label="trained pair")
+    if table.wrong_v_cos2_median.notna().any():
+        axes.plot([], [], "x", color=CONTROL, label="wrong $V$")
+    axes.set_yticks(range(len(groups)), list(groups))
+    axes.invert_yaxis()
+    axes.set(xlabel="median squared cosine over tokens, by head", xlim=(-0.02, 1.02))
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+
+
+def activation_gain(table: pd.DataFrame) -> Figure:
+    """Draw the gain on natural outputs against the return gain of the weights.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `scaled_idempotence.activations`, measured.
+
+    Returns
+    -------
+    Figure
+    """
+    figure, axes = subplots(figsize=(5.4, 4.4))
+    for mask, color, marker, label in (
+        (~table.strong, TRAINED, "o", "ordinary heads"),
+        (table.strong, CONTROL, "D", "strong heads"),
+    ):
+        part = table[mask]
+        if len(part):
+            axes.plot(part.return_gain, part.rms_gain, marker, color=color, ms=4, alpha=0.7,
+                      label=label)  # fmt: skip
+    values = table[["return_gain", "rms_gain"]]
+    ends = [values.min(axis=None) / 1.3, values.max(axis=None) * 1.3]
+    axes.plot(ends, ends, color=REFERENCE, linewidth=1, linestyle=":")
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlim=ends,
+        ylim=ends,
+        xlabel="return gain $g_T$, from the weights",
+        ylabel="RMS gain $g_y$ on natural outputs",
+    )
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    return figure
+
+
+def interventions(effects: pd.DataFrame) -> Figure:
+    """Draw what changing a group of heads together does to the model, with intervals.
+
+    Parameters
+    ----------
+    effects : DataFrame
+        ``effects`` of `scaled_idempotence.function`.
+
+    Returns
+    -------
+    Figure
+    """
+    together = effects[effects.scope == "together"]
+    groups = list(dict.fromkeys(together.group))
+    figure, axes = subplots(figsize=(8.5, 0.9 * len(groups) + 1.6))
+    for row, group in enumerate(groups):
+        part = together[together.group == group]
+        for n, (kind, (color, marker, _)) in enumerate(INTERVENTIONS.items()):
+            rows = part[part.intervention == kind]
+            y = row + 0.17 * (n - 1.5)
+            axes.hlines([y] * len(rows), rows.low, rows.high, color=color, linewidth=2)
+            axes.plot(rows.delta, [y] * len(rows), marker, color=color, ms=6)
+    for kind, (color, marker, label) in INTERVENTIONS.items():
+        if (together.intervention == kind).any():
+            axes.plot([], [], marker, color=color, label=label)
+    counts = together.drop_duplicates("group").set_index("group").n_heads
+    axes.set_yticks(range(len(groups)), [f"{group} ({counts[group]})" for group in groups])
+    axes.set_ylim(len(groups) - 0.5, -0.5)
+    _symlog(axes, together[["low", "high", "delta"]])
+    axes.axvline(0, color=REFERENCE, linewidth=1, linestyle=":")
+    measure, unit = (effects.attrs.get(key, key) for key in ("measure", "unit"))
+    change = measure if measure == "output change" else f"change of {measure}"
+    axes.set(xlabel=f"{change} ({unit})")
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize="small")
+    return figure
+
+
+def _symlog(axes, values: pd.DataFrame) -> None:
+    """Powers of ten on both sides of zero, from about the smallest size that is shown."""
+    sizes = values.abs().to_numpy().ravel()
+    sizes = sizes[np.isfinite(sizes) & (sizes > 0)]
+    if not len(sizes):
+        return
+    lowest = np.floor(np.log10(np.quantile(sizes, 0.1)))
+    highest = np.ceil(np.log10(sizes.max()))
+    axes.set_xscale("symlog", linthresh=10.0**lowest, linscale=0.6)
+    ticks = 10.0 ** np.arange(lowest, highest + 1)
+    smallest = float(values.min(axis=None))
+    negative = -ticks[ticks <= -smallest]
+    if smallest >= 0:
+        axes.set_xlim(left=-(10.0 ** (lowest - 1)))
+    axes.xaxis.set_major_locator(FixedLocator([*negative, 0, *ticks]))
+    axes.xaxis.set_minor_locator(FixedLocator([]))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+
+
+def single_heads(effects: pd.DataFrame) -> Figure:
+    """Draw, for heads changed one at a time, the projection's effect against the random change's.
+
+    Parameters
+    ----------
+    effects : DataFrame
+        ``effects`` of `scaled_idempotence.function`.
+
+    Returns
+    -------
+    Figure
+        A mark a head; above the diagonal the step to the exact member matters more.
+    """
+    single = effects[effects.scope == "single"]
+    table = single.pivot_table(
+        index=["group", "layer", "head"], columns="intervention", values="delta", sort=False
+    )
+    figure, axes = subplots(figsize=(5.6, 4.6))
+    colors = dict(zip(dict.fromkeys(single.group), (CONTROL, TRAINED, GREEN), strict=False))
+    markers = dict(zip(colors, "Dos", strict=False))
+    for group, part in table.groupby(level="group", sort=False):
+        axes.plot(
+            part["random"], part["projected"], markers[group], color=colors[group], ms=6,
+            alpha=0.8, label=f"{group} heads",
+        )  # fmt: skip
+    values = table[["random", "projected"]]
+    low, high = min(0.0, values.min(axis=None)), max(0.0, values.max(axis=None))
+    margin = 0.06 * (high - low)
+    ends = [low - margin, high + margin]
+    axes.plot(ends, ends, color=REFERENCE, linewidth=1, linestyle=":")
+    axes.axhline(0, color=REFERENCE, linewidth=0.6)
+    axes.axvline(0, color=REFERENCE, linewidth=0.6)
+    axes.set(
+        xlabel="random change of the same size",
+        ylabel="to the exact member",
+        xlim=ends,
+        ylim=ends,
+    )
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize="small",
+                columnspacing=0.8, handletextpad=0.2)  # fmt: skip
+    return figure
+
+
+def dose_response(dose: pd.DataFrame) -> Figure:
+    """Draw the model's measure and the heads' closure along both paths.
+
+    Parameters
+    ----------
+    dose : DataFrame
+        ``dose`` of `scaled_idempotence.function`.
+
+    Returns
+    -------
+    Figure
+        A column a curve; above the change of the measure with its interval, below closure.
+    """
+    curves = list(dose.groupby(["scope", "group", "layer", "head"], sort=False))
+    figure, grid = subplots(
+        2, len(curves), figsize=(3.7 * len(curves), 5.4), squeeze=False, sharex=True,
+        height_ratios=(2, 1),
+    )  # fmt: skip
+    for column, ((scope, group, layer, head), part) in enumerate(curves):
+        upper, lower = grid[:, column]
+        for path, (color, style, label) in PATHS.items():
+            line = part[part.path == path]
+            if len(line):
+                upper.plot(line.t, line.delta, style, color=color, marker="o", ms=4, label=label)
+                upper.fill_between(line.t, line.low, line.high, color=color, alpha=0.15, lw=0)
+                lower.plot(line.t, line.closure, style, color=color, marker="o", ms=4)
+        for axes in (upper, lower):
+            axes.axvline(0, color=REFERENCE, linewidth=1, linestyle=":")
+            axes.axvline(1, color=REFERENCE, linewidth=1, linestyle=":")
+        upper.axhline(0, color=REFERENCE, linewidth=1, linestyle=":")
+        one = f"{group}: layer {layer}, head {head}"
+        title = f"{group}, together" if scope == "together" else one
+        upper.set_title(title, fontsize="small", loc="left")
+        lower.set(xlabel="$t$ (0: trained, 1: end of the path)", ylim=(-0.04, 1.04))
+    measure = dose.attrs.get("measure", "measure")
+    grid[0, 0].set(ylabel=measure if measure == "output change" else f"change of {measure}")
+    grid[1, 0].set(ylabel="closure")
+    handles = [
+        figure.axes[0].plot([], [], style, color=color, marker="o", ms=4, label=label)[0]
+        for color, style, label in PATHS.values()
+    ]
+    figure.legend(handles=handles, loc="outside upper left", ncols=2, frameon=False)
+    return figure
