@@ -4,6 +4,7 @@ from .checkpoints.bundled import fetch as fetch
 from .checkpoints.model import LayerFactors as LayerFactors
 from .checkpoints.model import OVModel as OVModel
 from .checkpoints.model import open_model as open_model
+from .claims.scoreboard import scoreboard as scoreboard
 from .experiments.attainment import attainment as attainment
 from .experiments.factorial import factorial as factorial
 from .experiments.orientation import orientation as orientation

@@ -27,15 +27,13 @@ from .checkpoints.hub import PINS_VARIABLE
 from .checkpoints.model import OVModel, open_model, split_part
 from .errors import NotebookError
 from .experiments.progress import progress_bar
-from .experiments.results import code_id
+from .experiments.results import ALL_MODELS, code_id
 from .pages import page_faults
 
 # Parameters that `run` itself gives to a notebook about one model, and to one about all of them.
 RESERVED = ("model", "norm", "revision", "results_dir")
 RESERVED_ONCE = ("results_dir",)
 METADATA = "scaled_idempotence"
-#: Takes the place of a model's name for notebooks that are executed once.
-ALL_MODELS = "all-models"
 
 
 @dataclass(frozen=True)

@@ -11,38 +11,15 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from scipy import stats
 
 from .experiments.survey import STRONG, THRESHOLDS, sweep
-
-# Okabe and Ito's colours: told apart by readers with any colour vision, and in grey.
-TRAINED = "#0072B2"
-CONTROL = "#D55E00"
-REFERENCE = "#444444"
-
-
-def set_theme() -> None:
-    """Set the book's seaborn theme; notebooks call it once."""
-    sns.set_theme(
-        context="notebook",
-        style="ticks",
-        rc={
-            "axes.spines.top": False,
-            "axes.spines.right": False,
-            "figure.constrained_layout.use": True,
-            "figure.dpi": 110,
-            # An opaque page: figures stay readable where a site's theme is dark.
-            "figure.facecolor": "white",
-            "savefig.facecolor": "white",
-        },
-    )
-
-
-def _subplots(*args, **kwargs) -> tuple:
-    """`plt.subplots` of a figure that belongs to the caller alone.
-
-    Left open, pyplot would keep it in memory and a notebook would show it a second time.
-    """
-    figure, axes = plt.subplots(*args, **kwargs)
-    plt.close(figure)
-    return figure, axes
+from .plots_models import attainment_by_model as attainment_by_model
+from .plots_models import claims_map as claims_map
+from .plots_models import closure_by_model as closure_by_model
+from .plots_models import depth_by_model as depth_by_model
+from .plots_models import sharing_by_model as sharing_by_model
+from .plots_models import sign_by_model as sign_by_model
+from .plots_style import CONTROL, REFERENCE, TRAINED
+from .plots_style import set_theme as set_theme
+from .plots_style import subplots as _subplots
 
 
 def closure_map(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:

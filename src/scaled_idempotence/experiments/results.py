@@ -14,6 +14,9 @@ import pandas as pd
 from ..checkpoints.model import OVModel
 from ..errors import ScaledIdempotenceError
 
+#: Takes the place of a model's label for what is computed once and not once a model.
+ALL_MODELS = "all-models"
+
 
 def provenance(model: OVModel) -> dict[str, str | int]:
     """What a table must carry for a reader to know whose numbers it holds.
