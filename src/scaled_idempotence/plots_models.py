@@ -13,15 +13,16 @@ from matplotlib.ticker import PercentFormatter
 from scipy import stats
 
 from .claims import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN
+from .claims.pages import SYMBOLS
 from .experiments.survey import STRONG
 from .plots_style import CONTROL, REFERENCE, THIRD, TRAINED, subplots
 
-#: Colour, symbol and the symbol's colour of each verdict: told apart without colour too.
-MARKS = {
-    HOLDS: (THIRD, "✓", "white"),
-    FAILS: (CONTROL, "✗", "white"),
-    NOT_APPLICABLE: ("#E3E3E3", "–", REFERENCE),
-    NOT_RUN: ("white", "·", REFERENCE),
+#: Colour of each verdict and of its symbol; the symbols tell them apart without colour too.
+COLORS = {
+    HOLDS: (THIRD, "white"),
+    FAILS: (CONTROL, "white"),
+    NOT_APPLICABLE: ("#E3E3E3", REFERENCE),
+    NOT_RUN: ("white", REFERENCE),
 }
 _QUANTILES = (("median", "|", 13), ("q90", "d", 6), ("max", "D", 6))
 
@@ -66,8 +67,13 @@ def claims_map(board: pd.DataFrame) -> Figure:
     axes.set(xlim=(0, len(models)), ylim=(y, 0))
     sns.despine(ax=axes, left=True, bottom=True)
     handles = [
-        Patch(facecolor=color, edgecolor=REFERENCE, linewidth=0.5, label=f"{symbol}  {verdict}")
-        for verdict, (color, symbol, _) in MARKS.items()
+        Patch(
+            facecolor=color,
+            edgecolor=REFERENCE,
+            linewidth=0.5,
+            label=f"{SYMBOLS[verdict]}  {verdict}",
+        )
+        for verdict, (color, _) in COLORS.items()
     ]
     figure.legend(
         handles=handles, loc="outside lower right", ncols=2, frameon=False, fontsize="small"
@@ -76,7 +82,7 @@ def claims_map(board: pd.DataFrame) -> Figure:
 
 
 def _cell(axes: Axes, x: int, y: float, verdict: str) -> None:
-    color, symbol, ink = MARKS[verdict]
+    color, ink = COLORS[verdict]
     axes.add_patch(
         plt.Rectangle(
             (x + 0.03, y + 0.05), 0.94, 0.9, facecolor=color,
@@ -84,7 +90,7 @@ def _cell(axes: Axes, x: int, y: float, verdict: str) -> None:
         )
     )  # fmt: skip
     axes.text(
-        x + 0.5, y + 0.52, symbol, color=ink, ha="center", va="center", fontsize="small",
+        x + 0.5, y + 0.52, SYMBOLS[verdict], color=ink, ha="center", va="center", fontsize="small",
         family="DejaVu Sans",
     )  # fmt: skip
 

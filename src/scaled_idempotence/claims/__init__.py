@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import capacity, factorization, scrambling, sharing, survey
+from . import behaviour, capacity, factorization, scrambling, sharing, survey
 from .claim import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN, VERDICTS, Claim, Verdict, judge
 
 #: Every claim, in the paper's order.
@@ -12,6 +12,7 @@ CLAIMS: tuple[Claim, ...] = (
     *scrambling.CLAIMS,
     *capacity.CLAIMS,
     *sharing.CLAIMS,
+    *behaviour.CLAIMS,
 )
 
 #: The notebook that tells of each section.

@@ -17,7 +17,7 @@ from ..experiments.survey import STRONG
 #: What a table must say of its origin.
 PROVENANCE = ("model", "topology", "n_value_heads", "d_head", "weights", "package_version")
 #: Columns that do not hold numbers.
-TEXT = ("sample",)
+TEXT = ("sample", "scope", "group", "intervention")
 
 
 class TableFault(ScaledIdempotenceError):
