@@ -11,7 +11,7 @@ from importlib.metadata import version
 import numpy as np
 import pandas as pd
 
-from scaled_idempotence.experiments.results import write_table
+from scaled_idempotence.experiments.results import ALL_MODELS, write_table
 
 LAYERS, HEADS, GROUPS, D_HEAD = 10, 8, 4, 64
 STRONG_HEADS = [(2, 0), (2, 1), (5, 3), (5, 4), (7, 6), (9, 7)]
@@ -116,6 +116,19 @@ def true_tables(label: str = "planted", topology: str = "GQA") -> dict[str, pd.D
         pairs, siblings = pairs.iloc[:0], siblings.iloc[:0]
     tables |= {"sharing_pairs": pairs, "sharing_siblings": siblings}
     threshold = {"attainment": 0.9, "sharing_pairs": 0.75, "sharing_siblings": 0.75}
+    gaps = {  # by step: strong, matched, gap, low, high
+        "closure": [(0.02, 0.02, 0.0, -0.01, 0.01), (0.9, 0.4, 0.5, 0.3, 0.6)],
+        "capacity": [(0.84, 0.85, -0.01, -0.02, 0.01), (0.98, 0.9, 0.08, 0.01, 0.1)],
+        "attainment": [(0.02, 0.02, 0.0, -0.01, 0.01), (0.9, 0.5, 0.4, 0.2, 0.5)],
+    }
+    tables["trajectory_gaps"] = pd.DataFrame(
+        [
+            (label, step, step > 0, quantity, *row)
+            for quantity, rows in gaps.items()
+            for step, row in zip((0, 1000), rows, strict=True)
+        ],
+        columns=["lineage", "step", "final", "quantity", "strong", "matched", "gap", "low", "high"],
+    )
     for name, table in tables.items():
         more = {"threshold": threshold[name]} if name in threshold else {}
         if name in ("activations", "function"):
@@ -157,7 +170,8 @@ def without_strong(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
 
 def write(results_dir, label: str, tables: dict[str, pd.DataFrame]) -> None:
     for name, table in tables.items():
-        write_table(table, results_dir / label / f"{name}.parquet")
+        folder = ALL_MODELS if name == "trajectory_gaps" else label
+        write_table(table, results_dir / folder / f"{name}.parquet")
 
 
 def _set(table: str, where=None, **values):
@@ -181,6 +195,10 @@ def _sample(name):
 
 def _moved(group, intervention):
     return lambda table: (table.group == group) & (table.intervention == intervention)
+
+
+def _at(quantity, step):
+    return lambda table: (table.quantity == quantity) & (table.step == step)
 
 
 #: For each claim, what makes it false and leaves it applicable.
@@ -238,5 +256,10 @@ LIES = {
     "function.strong_zeroed": _set("function", _moved("strong", "zeroed"), delta=0.01),
     "function.all_zeroed": _set("function", _moved("all", "zeroed"), delta=0.01),
     "function.strong_random": _set("function", _moved("strong", "random"), delta=0.03),
+    "training.early": _set("trajectory_gaps", _at("capacity", 0), strong=0.95),
+    "training.opens": _set("trajectory_gaps", _at("closure", 0), strong=0.32),
+    "training.capacity": _set("trajectory_gaps", _at("capacity", 1000), gap=-0.01),
+    "training.attainment": _set("trajectory_gaps", _at("attainment", 1000), low=-0.01),
+    "training.mostly": _set("trajectory_gaps", _at("capacity", 1000), gap=0.41),
     "function.all_random": _set("function", _moved("all", "random"), delta=0.03),
 }

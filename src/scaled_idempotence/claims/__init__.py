@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import behaviour, capacity, factorization, scrambling, sharing, survey
+from . import behaviour, capacity, factorization, scrambling, sharing, survey, training
 from .claim import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN, VERDICTS, Claim, Verdict, judge
 
 #: Every claim, in the paper's order.
@@ -13,6 +13,7 @@ CLAIMS: tuple[Claim, ...] = (
     *capacity.CLAIMS,
     *sharing.CLAIMS,
     *behaviour.CLAIMS,
+    *training.CLAIMS,
 )
 
 #: The notebook that tells of each section.
@@ -22,6 +23,9 @@ CHAPTERS = {
     scrambling.SECTION: "03_scrambling",
     capacity.SECTION: "04_constructive_search",
     sharing.SECTION: "05_value_sharing",
+    training.SECTION: "06_training_lineages",
+    behaviour.ACTIVATIONS: "07_activations",
+    behaviour.FUNCTION: "08_function",
 }
 
 __all__ = [

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pandas as pd
 from pandas.io.formats.style import Styler
 
+from ..experiments.results import ALL_MODELS
 from . import CHAPTERS, FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN
 
 #: Symbol of each verdict, the same in pictures and tables.
@@ -35,7 +36,12 @@ def section_table(board: pd.DataFrame, section: str, results_dir: str | Path) ->
     """
     part = board[board.section == section]
     models = list(dict.fromkeys(part.model))
-    headers = {model: _header(model, CHAPTERS.get(section), Path(results_dir)) for model in models}
+    lineages = (part.subject == "lineage").any()
+    executed = Path(results_dir).resolve().parent / "executed"
+    headers = {
+        model: _header(model, executed, ALL_MODELS if lineages else model, CHAPTERS[section])
+        for model in models
+    }
     rows, classes = [], []
     for _, claim in part.groupby("claim", sort=False):
         first = claim.iloc[0]
@@ -52,12 +58,10 @@ def section_table(board: pd.DataFrame, section: str, results_dir: str | Path) ->
     )
 
 
-def _header(model: str, chapter: str | None, results_dir: Path) -> str:
-    name = escape(model)
-    page = results_dir.resolve().parent / "executed" / model / f"{chapter}.ipynb"
-    if chapter is None or not page.is_file():
-        return name
-    return f'<a href="../{quote(model)}/{chapter}.html">{name}</a>'
+def _header(name: str, executed: Path, folder: str, chapter: str) -> str:
+    if not (executed / folder / f"{chapter}.ipynb").is_file():
+        return escape(name)
+    return f'<a href="../{quote(folder)}/{chapter}.html">{escape(name)}</a>'
 
 
 def _claim(row: pd.Series) -> str:

@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from ..experiments.results import ALL_MODELS
 from . import CLAIMS, NOT_RUN, VERDICTS, Claim, Verdict, judge
-from .tables import ResultTables, TableFault, result_tables
+from .tables import ResultTables, TableFault, lineages, result_tables
+
+#: Stands in the model's place where no lineage was followed.
+NO_LINEAGE = "training lineages"
 
 
 def scoreboard(results_dir: str | Path = "results") -> pd.DataFrame:
@@ -28,7 +32,9 @@ def scoreboard(results_dir: str | Path = "results") -> pd.DataFrame:
     DataFrame
         A row a claim and model, claims in the paper's order: ``claim`` (its id), ``section``,
         ``short``, ``statement``, ``criterion`` (what "holds" means), ``origin`` (``"paper"``, or
-        ``"ours"`` for what goes beyond it), ``paper`` (its figure), ``model``, ``ours``,
+        ``"ours"`` for what goes beyond it), ``paper`` (its figure), ``subject`` (``"model"``, or
+        ``"lineage"`` for claims on training, whose rows have a lineage for a model), ``model``,
+        ``ours``,
         ``verdict`` (``"holds"``, ``"does not hold"``, ``"does not apply"`` or ``"not run"``),
         ``place`` (how the figure lies to the range of the paper's models) and ``remark`` (why there
         is none).
@@ -45,22 +51,48 @@ def scoreboard(results_dir: str | Path = "results") -> pd.DataFrame:
     []
     """
     models = result_tables(results_dir)
-    rows = [_row(claim, tables) for claim in CLAIMS for tables in models]
+    of_all = ResultTables(Path(results_dir) / ALL_MODELS)
+    rows = []
+    for claim in CLAIMS if models or of_all.folder.is_dir() else ():
+        if claim.subject == "model":
+            rows += [_row(claim, model.label, _decide(claim, model)) for model in models]
+        else:
+            rows += _lineage_rows(claim, of_all)
     columns = [
-        "claim", "section", "short", "statement", "criterion", "origin", "paper", "model",
-        "ours", "verdict", "place", "remark",
+        "claim", "section", "short", "statement", "criterion", "origin", "paper", "subject",
+        "model", "ours", "verdict", "place", "remark",
     ]  # fmt: skip
     board = pd.DataFrame(rows, columns=columns)
     board["verdict"] = pd.Categorical(board.verdict, VERDICTS)
     return board
 
 
-def _row(claim: Claim, source: ResultTables) -> dict[str, str]:
+def _decide(claim: Claim, source: ResultTables, lineage: str | None = None) -> Verdict:
     try:
         tables = {name: source.table(name, columns) for name, columns in claim.needs.items()}
-        found = judge(claim, tables)
     except TableFault as fault:
-        found = Verdict(NOT_RUN, remark=str(fault))
+        return Verdict(NOT_RUN, remark=str(fault))
+    if lineage is not None:
+        tables = {name: table[table.lineage == lineage] for name, table in tables.items()}
+    try:
+        return judge(claim, tables)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        # Columns of the right names can still hold what no experiment writes.
+        what = f"{type(error).__name__}: {error}".splitlines()[0][:80]
+        return Verdict(NOT_RUN, remark=f"unreadable: {', '.join(claim.needs)} ({what})")
+
+
+def _lineage_rows(claim: Claim, source: ResultTables) -> list[dict[str, str]]:
+    try:
+        names = lineages(source.folder.parent)
+    except TableFault as fault:
+        return [_row(claim, NO_LINEAGE, Verdict(NOT_RUN, remark=str(fault)))]
+    if not names:
+        return [_row(claim, NO_LINEAGE, Verdict(NOT_RUN, remark="the table has no lineage"))]
+    return [_row(claim, name, _decide(claim, source, name)) for name in names]
+
+
+def _row(claim: Claim, name: str, found: Verdict) -> dict[str, str]:
     return {
         "claim": claim.id,
         "section": claim.section,
@@ -69,7 +101,8 @@ def _row(claim: Claim, source: ResultTables) -> dict[str, str]:
         "criterion": claim.criterion,
         "origin": claim.origin,
         "paper": claim.paper,
-        "model": source.label,
+        "subject": claim.subject,
+        "model": name,
         "ours": found.ours,
         "verdict": found.verdict,
         "place": found.place,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,10 +15,13 @@ from ..errors import ScaledIdempotenceError
 from ..experiments.results import ALL_MODELS
 from ..experiments.survey import STRONG
 
-#: What a table must say of its origin.
+#: What a table of one model must say of its origin, and one of several.
 PROVENANCE = ("model", "topology", "n_value_heads", "d_head", "weights", "package_version")
+PROVENANCE_OF_ALL = ("package_version",)
+#: Name of what is pooled over lineages.
+POOLED = "all"
 #: Columns that do not hold numbers.
-TEXT = ("sample", "scope", "group", "intervention")
+TEXT = ("sample", "scope", "group", "intervention", "quantity")
 
 
 class TableFault(ScaledIdempotenceError):
@@ -25,16 +29,18 @@ class TableFault(ScaledIdempotenceError):
 
 
 class ResultTables:
-    """Result tables of one model, each read once and checked before use.
+    """Result tables of one folder, each read once and checked before use.
 
     Parameters
     ----------
     folder : Path
-        ``<results>/<model>``.
+        ``<results>/<model>``, or ``<results>/all-models``.
     """
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
+        of_all = self.folder.name == ALL_MODELS
+        self._provenance = PROVENANCE_OF_ALL if of_all else PROVENANCE
         self._read: dict[str, pd.DataFrame | TableFault] = {}
 
     @property
@@ -54,7 +60,7 @@ class ResultTables:
         Returns
         -------
         DataFrame
-            With all of its columns; ``attrs`` has the names in `PROVENANCE`.
+            With all of its columns; ``attrs`` say where it comes from.
 
         Raises
         ------
@@ -85,7 +91,7 @@ class ResultTables:
         if not path.is_file():
             raise TableFault(f"there is no {path.name}")
         table = self._parsed(path)
-        if missing := [key for key in PROVENANCE if key not in table.attrs]:
+        if missing := [key for key in self._provenance if key not in table.attrs]:
             raise TableFault(
                 f"unreadable: {path.name} does not say its {', '.join(missing)}, so that it may be "
                 f"another program's; {self._again}"
@@ -95,7 +101,8 @@ class ResultTables:
                 f"unreadable: {path.name} was written by version {written}, this is "
                 f"{version('scaled-idempotence')}; {self._again}"
             )
-        if (own := table.attrs["weights"]) != (first := self._weights()):
+        own = table.attrs.get("weights")
+        if "weights" in self._provenance and own != (first := self._weights):
             raise TableFault(
                 f"{path.name} is of other weights ({own}) than the newest table of this model "
                 f"({first}); {self._again}"
@@ -112,6 +119,7 @@ class ResultTables:
                 f"{self._again}"
             ) from None
 
+    @cached_property
     def _weights(self) -> object:
         """Weights of the model's newest readable table: what was computed before is stale."""
         paths = sorted(self.folder.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns)
@@ -126,7 +134,8 @@ class ResultTables:
 
     @property
     def _again(self) -> str:
-        return f"`scaled-idempotence run {self.label} --force` makes it again"
+        model = "MODEL" if self.label == ALL_MODELS else self.label
+        return f"`scaled-idempotence run {model} --force` makes it again"
 
 
 def result_tables(results_dir: str | Path) -> list[ResultTables]:
@@ -147,6 +156,29 @@ def result_tables(results_dir: str | Path) -> list[ResultTables]:
     found = (path for path in folder.iterdir() if path.is_dir() and path.name != ALL_MODELS)
     kept = (path for path in found if not path.name.startswith(".") and any(path.glob("*.parquet")))
     return [ResultTables(path) for path in sorted(kept)]
+
+
+def lineages(results_dir: str | Path) -> list[str]:
+    """Find the training lineages that were followed.
+
+    Parameters
+    ----------
+    results_dir : str or Path
+
+    Returns
+    -------
+    list of str
+        Empty where there is no table of them.
+
+    Raises
+    ------
+    TableFault
+        If the table cannot be read.
+    """
+    table = ResultTables(Path(results_dir) / ALL_MODELS).table("trajectory_gaps", ())
+    if "lineage" not in table:
+        raise TableFault("trajectory_gaps.parquet has no column lineage")
+    return [name for name in dict.fromkeys(table.lineage) if name != POOLED]
 
 
 def combined(results_dir: str | Path, experiment: str, columns: Iterable[str] = ()) -> pd.DataFrame:
