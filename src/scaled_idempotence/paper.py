@@ -78,9 +78,9 @@ CAPACITY = {
     "layer_medians_above": 0.8,
 }
 
-#: Training lineages: capacity at the earliest checkpoint, and gaps at the last one (strong minus
-#: layer-matched ordinary heads, medians).
-TRAJECTORIES = pd.DataFrame(
+#: Three training lineages, four checkpoints each: median capacity of the groups at the earliest
+#: checkpoint, and the gaps between strong and ordinary heads at the final one.
+TRAJECTORY = pd.DataFrame(
     [
         ("OLMo-1B", 0.839, 0.839, 0.412, 0.083, 0.353),
         ("TinyLlama-1.1B", 0.894, 0.899, 0.536, 0.111, 0.488),
@@ -89,13 +89,12 @@ TRAJECTORIES = pd.DataFrame(
     columns=[
         "model",
         "early_capacity_strong",
-        "early_capacity_ordinary",
-        "gap_closure",
-        "gap_capacity",
-        "gap_attainment",
+        "early_capacity_matched",
+        "final_gap_closure",
+        "final_gap_capacity",
+        "final_gap_attainment",
     ],
 ).set_index("model")
 
-#: Natural activations (section 8): medians of the highest decile of heads, smallest and largest
-#: of the paper's models.
-ACTIVATIONS = {"top_decile": (0.842, 0.886)}
+#: Natural activations: median squared cosine of the high decile, smallest and largest model.
+ACTIVATIONS = {"high_decile": (0.842, 0.886)}

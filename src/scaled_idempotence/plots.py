@@ -11,15 +11,15 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from scipy import stats
 
 from .experiments.survey import STRONG, THRESHOLDS, sweep
+from .plot_style import CONTROL, REFERENCE, TRAINED
+from .plot_style import set_theme as set_theme
+from .plot_style import subplots as _subplots
 from .plots_models import attainment_by_model as attainment_by_model
 from .plots_models import claims_map as claims_map
 from .plots_models import closure_by_model as closure_by_model
 from .plots_models import depth_by_model as depth_by_model
 from .plots_models import sharing_by_model as sharing_by_model
 from .plots_models import sign_by_model as sign_by_model
-from .plots_style import CONTROL, REFERENCE, TRAINED
-from .plots_style import set_theme as set_theme
-from .plots_style import subplots as _subplots
 
 
 def closure_map(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:

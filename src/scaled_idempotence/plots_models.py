@@ -15,8 +15,10 @@ from scipy import stats
 from .claims import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN
 from .claims.pages import SYMBOLS
 from .experiments.survey import STRONG
-from .plots_style import CONTROL, REFERENCE, THIRD, TRAINED, subplots
+from .plot_style import CONTROL, REFERENCE, TRAINED, subplots
 
+# A third of Okabe and Ito's colours.
+THIRD = "#009E73"
 #: Colour of each verdict and of its symbol; the symbols tell them apart without colour too.
 COLORS = {
     HOLDS: (THIRD, "white"),

@@ -75,6 +75,7 @@ def true_tables(label: str = "planted", topology: str = "GQA") -> dict[str, pd.D
         "sharing_anchors": base.assign(retrieval_rank=1.0),
         "activations": base.assign(
             group=np.where(strong, "high", np.where(base["head"] == 5, "low", "")),
+            matched_low=base["head"] == 5,
             cos2_median=np.where(strong, 0.87, 0.02),
             wrong_v_cos2_median=0.01 if several else np.nan,
         ),
@@ -115,7 +116,12 @@ def true_tables(label: str = "planted", topology: str = "GQA") -> dict[str, pd.D
     if topology == "MHA":
         pairs, siblings = pairs.iloc[:0], siblings.iloc[:0]
     tables |= {"sharing_pairs": pairs, "sharing_siblings": siblings}
-    threshold = {"attainment": 0.9, "sharing_pairs": 0.75, "sharing_siblings": 0.75}
+    threshold = {
+        "attainment": 0.9,
+        "function": 0.9,
+        "sharing_pairs": 0.75,
+        "sharing_siblings": 0.75,
+    }
     gaps = {  # by step: strong, matched, gap, low, high
         "closure": [(0.02, 0.02, 0.0, -0.01, 0.01), (0.9, 0.4, 0.5, 0.3, 0.6)],
         "capacity": [(0.84, 0.85, -0.01, -0.02, 0.01), (0.98, 0.9, 0.08, 0.01, 0.1)],
@@ -132,7 +138,7 @@ def true_tables(label: str = "planted", topology: str = "GQA") -> dict[str, pd.D
     for name, table in tables.items():
         more = {"threshold": threshold[name]} if name in threshold else {}
         if name in ("activations", "function"):
-            more = {"measured": True, "reason": ""}
+            more |= {"measured": True, "reason": ""}
         table.attrs = attrs(label, topology, **more)
     return tables
 

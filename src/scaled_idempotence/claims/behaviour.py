@@ -5,11 +5,11 @@ from __future__ import annotations
 import pandas as pd
 
 from .. import paper
-from .checks import Check, several_value_heads
+from .checks import Check, computed_from_strong, several_value_heads
 from .claim import NEAR, Claim, Figures, Tables
 
 ACTIVATIONS, FUNCTION = "Natural activations", "Function"
-PAPER = paper.ACTIVATIONS["top_decile"]
+PAPER = paper.ACTIVATIONS["high_decile"]
 
 
 def _measured(table: str) -> Check:
@@ -22,20 +22,22 @@ def _measured(table: str) -> Check:
     return check
 
 
-def _group(tables: Tables, group: str) -> pd.DataFrame:
-    heads = tables["activations"]
-    return heads[heads.group == group]
+def _high(tables: Tables) -> pd.DataFrame:
+    return tables["activations"][tables["activations"].group == "high"]
 
 
 def _aligned(tables: Tables) -> Figures:
-    # A closure that is undefined puts a head in neither group.
-    return {
-        group: _group(tables, group).cos2_median.median(skipna=False) for group in ("high", "low")
-    }
+    return {"high": _high(tables).cos2_median.median(skipna=False)}
+
+
+def _turned(tables: Tables) -> Figures:
+    heads = tables["activations"]
+    low = heads[heads.matched_low.astype(bool)]
+    return {"low": low.cos2_median.median(skipna=False)}
 
 
 def _wrong(tables: Tables) -> Figures:
-    return {"wrong_V": _group(tables, "high").wrong_v_cos2_median.median(skipna=False)}
+    return {"wrong_V": _high(tables).wrong_v_cos2_median.median(skipna=False)}
 
 
 def _together(table: pd.DataFrame, group: str) -> pd.DataFrame:
@@ -63,7 +65,6 @@ def _moved(group: str) -> Check:
 
 
 _running = (_measured("activations"),)
-_heads = {"activations": ("group", "cos2_median")}
 _moves = {"function": ("scope", "group", "intervention", "delta", "n_heads")}
 
 CLAIMS = (
@@ -76,7 +77,7 @@ CLAIMS = (
         criterion="the median squared cosine over the top decile by closure is at least "
         f"{PAPER[0]:.3f}, the paper's lowest",
         paper="{:.3f} to {:.3f}".format(*PAPER),
-        needs=_heads,
+        needs={"activations": ("group", "cos2_median")},
         measure=_aligned,
         holds=lambda x: x["high"] >= PAPER[0],
         shown="{high:.3f}",
@@ -90,8 +91,8 @@ CLAIMS = (
         statement="The outputs of heads of low closure in the same layers are turned away.",
         criterion=f"the median squared cosine over as many low heads is at most {NEAR:g}",
         paper="the paper's comparison",
-        needs=_heads,
-        measure=_aligned,
+        needs={"activations": ("matched_low", "cos2_median")},
+        measure=_turned,
         holds=lambda x: x["low"] <= NEAR,
         shown="{low:.3f}",
         applies=_running,
@@ -123,6 +124,7 @@ CLAIMS = (
             holds=lambda x: x["projected"] < x["zeroed"],
             shown="{projected:+.3g} against {zeroed:+.3g} ({heads:.0f} heads)",
             applies=(_measured("function"), _moved(group)),
+            usable=(computed_from_strong("function", exactly=True),) if group == "strong" else (),
         )
         for group, words in (("strong", "strong heads"), ("all", "all heads"))
     ),
@@ -141,6 +143,7 @@ CLAIMS = (
             holds=lambda x: x["projected"] > x["random"],
             shown="{projected:+.3g} against {random:+.3g} ({heads:.0f} heads)",
             applies=(_measured("function"), _moved(group)),
+            usable=(computed_from_strong("function", exactly=True),) if group == "strong" else (),
         )
         for group, words in (("strong", "strong heads"), ("all", "all heads"))
     ),

@@ -11,7 +11,7 @@ from .checks import computed_from_strong, strong_heads
 from .claim import Claim, Figures, Tables
 
 SECTION = "Constructive search"
-PAPER, LINEAGES = paper.CAPACITY, paper.TRAJECTORIES
+PAPER, LINEAGES = paper.CAPACITY, paper.TRAJECTORY
 
 
 def _sample(table: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -72,7 +72,7 @@ _searches = {"attainment": ("layer", "sample", "closure", "capacity")}
 _columns = {"attainment": ("layer", "sample", "closure", "capacity", "attainment")}
 _at_strong = (computed_from_strong("attainment", exactly=True),)
 _pairs = (strong_heads("attainment"), _matched)
-_gap, _gap_capacity = LINEAGES.gap_attainment, LINEAGES.gap_capacity
+_gap, _gap_capacity = LINEAGES.final_gap_attainment, LINEAGES.final_gap_capacity
 
 CLAIMS = (
     Claim(

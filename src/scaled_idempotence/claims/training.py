@@ -6,7 +6,7 @@ from .. import paper
 from .claim import Claim, Figures, Tables
 
 SECTION = "Training"
-PAPER = paper.TRAJECTORIES
+PAPER = paper.TRAJECTORY
 
 
 def _gaps(quantity: str):
@@ -53,7 +53,7 @@ _lineage = {
     "applies": (_followed,),
     "subject": "lineage",
 }
-_SMALLEST = PAPER.gap_capacity.min()
+_SMALLEST = PAPER.final_gap_capacity.min()
 
 CLAIMS = (
     Claim(
@@ -63,7 +63,7 @@ CLAIMS = (
         criterion="the medians of capacity differ by less, in size, than they do at the end in any "
         f"of the paper's models ({_SMALLEST:.3f})",
         paper="; ".join(
-            f"{row.early_capacity_strong:.3f} and {row.early_capacity_ordinary:.3f}"
+            f"{row.early_capacity_strong:.3f} and {row.early_capacity_matched:.3f}"
             for row in PAPER.itertuples()
         ),
         needs=_gaps_of_lineage,
@@ -78,12 +78,12 @@ CLAIMS = (
         statement="Heads that end strong do not begin so: the gap in closure opens in training.",
         criterion="the gap of median closure at the first checkpoint is below half of that at the "
         "last (which the choice of heads makes positive)",
-        paper=f"{_range('gap_closure')} at the end",
+        paper=f"{_range('final_gap_closure')} at the end",
         needs=_gaps_of_lineage,
         measure=_gaps("closure"),
         holds=lambda x: x["early"] < x["final"] / 2,
         shown="{early:.3f} to {final:.3f}",
-        reference=("final", PAPER.gap_closure.min(), PAPER.gap_closure.max()),
+        reference=("final", PAPER.final_gap_closure.min(), PAPER.final_gap_closure.max()),
         **_lineage,
     ),
     Claim(
@@ -91,12 +91,12 @@ CLAIMS = (
         short="some of it is capacity",
         statement="At the end strong heads have somewhat more capacity.",
         criterion="the gap of median capacity at the last checkpoint is positive",
-        paper=_range("gap_capacity"),
+        paper=_range("final_gap_capacity"),
         needs=_gaps_of_lineage,
         measure=_gaps("capacity"),
         holds=lambda x: x["final"] > 0,
         shown="{final:.3f} ({low:.3f} to {high:.3f})",
-        reference=("final", PAPER.gap_capacity.min(), PAPER.gap_capacity.max()),
+        reference=("final", PAPER.final_gap_capacity.min(), PAPER.final_gap_capacity.max()),
         **_lineage,
     ),
     Claim(
@@ -105,12 +105,12 @@ CLAIMS = (
         statement="At the end strong heads take more of what is possible.",
         criterion="the gap of median attainment at the last checkpoint is positive, with a "
         "bootstrap interval that leaves zero out",
-        paper=_range("gap_attainment"),
+        paper=_range("final_gap_attainment"),
         needs=_gaps_of_lineage,
         measure=_gaps("attainment"),
         holds=lambda x: x["low"] > 0,
         shown="{final:.3f} ({low:.3f} to {high:.3f})",
-        reference=("final", PAPER.gap_attainment.min(), PAPER.gap_attainment.max()),
+        reference=("final", PAPER.final_gap_attainment.min(), PAPER.final_gap_attainment.max()),
         **_lineage,
     ),
     Claim(
@@ -120,7 +120,8 @@ CLAIMS = (
         criterion="at the last checkpoint the gap of median attainment is larger than that of "
         "capacity",
         paper="; ".join(
-            f"{row.gap_attainment:.3f} against {row.gap_capacity:.3f}" for row in PAPER.itertuples()
+            f"{row.final_gap_attainment:.3f} against {row.final_gap_capacity:.3f}"
+            for row in PAPER.itertuples()
         ),
         needs={"trajectory_gaps": ("quantity", "step", "gap")},
         measure=_final_gaps,

@@ -1,4 +1,4 @@
-"""What all figures share: colours, the theme, and figures that belong to their caller."""
+"""What all figures share: the theme, the colours, and figures that belong to the caller."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import seaborn as sns
 TRAINED = "#0072B2"
 CONTROL = "#D55E00"
 REFERENCE = "#444444"
-THIRD = "#009E73"
 
 
 def set_theme() -> None:
