@@ -53,9 +53,9 @@ def _gaps(tables: Tables) -> Figures:
 
 
 def _interval(tables: Tables) -> Figures:
-    if _beside(tables).attainment.isna().any():
-        return {"attainment": float("nan")}
-    gap = attainment_gaps(tables["attainment"], columns=["attainment"]).loc["attainment"]
+    if _beside(tables)[["closure", "capacity", "attainment"]].isna().any(axis=None):
+        return {"gap": float("nan")}
+    gap = attainment_gaps(tables["attainment"]).loc["attainment"]
     return {"gap": gap.gap, "low": gap.low, "high": gap.high}
 
 
@@ -143,7 +143,7 @@ CLAIMS = (
         criterion="the gap of median attainment is positive, with a 95% bootstrap interval over "
         "layers that leaves zero out",
         paper=f"{_gap.min():.3f} to {_gap.max():.3f} (three models)",
-        needs={"attainment": ("layer", "sample", "closure", "attainment")},
+        needs=_columns,
         measure=_interval,
         holds=lambda x: x["low"] > 0,
         shown="{gap:.3f} ({low:.3f} to {high:.3f})",

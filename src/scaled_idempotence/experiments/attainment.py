@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -210,11 +209,7 @@ def _search(
 
 
 def attainment_gaps(
-    table: pd.DataFrame,
-    *,
-    columns: Sequence[str] = ("closure", "capacity", "attainment"),
-    n_resamples: int = 2000,
-    confidence: float = 0.95,
+    table: pd.DataFrame, *, n_resamples: int = 2000, confidence: float = 0.95
 ) -> pd.DataFrame:
     """Median gaps between strong heads and their layer-matched ordinary ones.
 
@@ -222,8 +217,6 @@ def attainment_gaps(
     ----------
     table : DataFrame
         From `attainment`.
-    columns : sequence of str
-        To compare.
     n_resamples : int
         Of the bootstrap, which draws layers: heads of one layer are not independent.
     confidence : float
@@ -232,14 +225,14 @@ def attainment_gaps(
     Returns
     -------
     DataFrame
-        A row each of `columns`; columns ``strong`` and ``matched``
+        Rows ``closure``, ``capacity`` and ``attainment``; columns ``strong`` and ``matched``
         (medians), ``gap``, and the interval ``low``, ``high``. NaN where there are no strong heads,
         and intervals are NaN where they lie in fewer than two layers.
     """
     groups = {name: table[table["sample"] == name] for name in ("strong", "matched")}
     layers = np.array(sorted(set(groups["strong"].layer) & set(groups["matched"].layer)))
     rows = {}
-    for column in columns:
+    for column in ("closure", "capacity", "attainment"):
         by_layer = {
             name: {layer: part[column].to_numpy() for layer, part in group.groupby("layer")}
             for name, group in groups.items()

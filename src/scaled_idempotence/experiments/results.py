@@ -14,7 +14,7 @@ import pandas as pd
 from ..checkpoints.model import OVModel
 from ..errors import ScaledIdempotenceError
 
-#: Takes the place of a model's label for what is computed once and not once a model.
+#: Takes the place of a model's name where something is about all of them.
 ALL_MODELS = "all-models"
 
 
