@@ -50,24 +50,27 @@ from IPython.display import Markdown, display
 import scaled_idempotence as si
 from scaled_idempotence.claims import CLAIMS, FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN
 from scaled_idempotence.claims.pages import SYMBOLS, section_table
-from scaled_idempotence.claims.scoreboard import counts
-from scaled_idempotence.claims.tables import combined, sign_shares
+from scaled_idempotence.claims.scoreboard import NO_LINEAGE, counts
+from scaled_idempotence.claims.tables import combined, lineage_groups, sign_shares
 from scaled_idempotence.experiments.survey import STRONG
 
 si.plots.set_theme()
 board = si.scoreboard(results_dir)
-models = list(dict.fromkeys(board.model))
+of_models, of_lineages = (board[board.subject == kind] for kind in ("model", "lineage"))
+models = list(dict.fromkeys(of_models.model))
+lineages = [name for name in dict.fromkeys(of_lineages.model) if name != NO_LINEAGE]
 decided = board[board.verdict.isin([HOLDS, FAILS])]
 
-if models:
+if len(board):
     tally = board.verdict.value_counts()
     failing = board[board.verdict == FAILS]
     lines = [
-        f"**{board.claim.nunique()} claims, {len(models)} "
-        f"{'models' if len(models) > 1 else 'model'}: {tally[HOLDS]} of {len(decided)} verdicts that "
-        f"could be reached are that the claim {HOLDS}, {tally[FAILS]} that it {FAILS}.** In "
-        f"{tally[NOT_APPLICABLE]} cases the claim {NOT_APPLICABLE} to the model, and in "
-        f"{tally[NOT_RUN]} the tables are not there."
+        f"**{board.claim.nunique()} claims; {len(models)} "
+        f"{'model' if len(models) == 1 else 'models'}, {len(lineages)} training "
+        f"{'lineage' if len(lineages) == 1 else 'lineages'}. Of {len(decided)} verdicts that could be "
+        f"reached, {tally[HOLDS]} are that the claim {HOLDS} and {tally[FAILS]} that it {FAILS}.** In "
+        f"{tally[NOT_APPLICABLE]} cases a claim {NOT_APPLICABLE}, and in {tally[NOT_RUN]} there are no "
+        "tables to decide it."
     ]
     if len(failing):
         lines.append(
@@ -87,7 +90,11 @@ display(Markdown("\n\n".join(lines)))
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Every claim against every model. Claims in italics go beyond the paper. A claim does not apply where a model lacks what it is about, such as a second value head or a strong head."}, "image": {"alt": "Map of verdicts, claims as rows below their sections and models as columns, each cell with a colour and a symbol for holds, does not hold, does not apply or not run"}}
 if models:
-    display(si.plots.claims_map(board))
+    display(si.plots.claims_map(of_models))
+
+# %% tags=["hide-input"] mystnb={"figure": {"caption": "The claims on training, against every lineage that was followed."}, "image": {"alt": "Map of verdicts for the claims on training, lineages as columns, each cell with a colour and a symbol"}}
+if lineages:
+    display(si.plots.claims_map(of_lineages))
 
 # %% [markdown]
 # ## How to read a verdict
@@ -103,12 +110,12 @@ if models:
 # holds.
 
 # %% tags=["hide-input"]
-if models:
+if len(board):
     display(
         counts(board)
         .rename(columns={verdict: f"{symbol} {verdict}" for verdict, symbol in SYMBOLS.items()})
         .rename_axis(index=None, columns=None)
-        .style.set_caption("Verdicts by model")
+        .style.set_caption("Verdicts by model and lineage")
     )
 faults = board[(board.verdict == NOT_RUN) & (board.remark != "")]
 if len(faults):
@@ -126,6 +133,13 @@ if len(faults):
 # Models are linked to their own chapters.
 
 # %% tags=["hide-input"]
+if lineages:
+    display(
+        Markdown(
+            "In the lineages that were followed, the heads that *end strong* are "
+            f"{lineage_groups(results_dir)}."
+        )
+    )
 for section in dict.fromkeys(board.section):
     display(Markdown(f"### {section}"))
     display(section_table(board, section, results_dir))

@@ -13,7 +13,7 @@ import scaled_idempotence as si
 from scaled_idempotence.claims import CHAPTERS, CLAIMS, FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN
 from scaled_idempotence.claims.pages import SYMBOLS, section_table
 from scaled_idempotence.claims.scoreboard import NO_LINEAGE, counts
-from scaled_idempotence.claims.tables import combined, sign_shares
+from scaled_idempotence.claims.tables import combined, lineage_groups, sign_shares
 from scaled_idempotence.experiments.results import ALL_MODELS, result_path, write_table
 from tests.claims.planted import LIES, attrs, true_tables, without_strong, write
 
@@ -268,3 +268,12 @@ def test_tables_for_the_page_link_to_executed_pages_and_escape(tmp_path, results
     assert "Holds if" in rows[0].get_text()
     lineages = section_table(board, "Training", results).to_html()
     assert "<a " not in lineages
+
+
+def test_what_ends_strong_is_told(results):
+    assert lineage_groups(results) == "those with P ≥ 0.9 at the last checkpoint"
+    path = result_path(results, ALL_MODELS, "trajectory_gaps")
+    table = pd.read_parquet(path)
+    table.attrs["top"] = 0.25
+    write_table(table, path)
+    assert lineage_groups(results).startswith("the 25% of the highest closure")

@@ -181,6 +181,28 @@ def lineages(results_dir: str | Path) -> list[str]:
     return [name for name in dict.fromkeys(table.lineage) if name != POOLED]
 
 
+def lineage_groups(results_dir: str | Path) -> str:
+    """Say which heads of the lineages end strong: by threshold or, of small ones, by rank.
+
+    Parameters
+    ----------
+    results_dir : str or Path
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    TableFault
+        If the table of lineages cannot be read.
+    """
+    attrs = ResultTables(Path(results_dir) / ALL_MODELS).table("trajectory_gaps").attrs
+    if top := attrs.get("top"):
+        return f"the {top:.0%} of the highest closure at the last checkpoint, whatever it is"
+    return f"those with P ≥ {attrs.get('threshold', STRONG):g} at the last checkpoint"
+
+
 def combined(results_dir: str | Path, experiment: str, columns: Iterable[str] = ()) -> pd.DataFrame:
     """Put one experiment's tables of all models into one.
 
