@@ -119,11 +119,11 @@ if len(board):
     )
 faults = board[(board.verdict == NOT_RUN) & (board.remark != "")]
 if len(faults):
-    listed = faults[["model", "remark"]].drop_duplicates()
+    listed = faults.groupby("remark", sort=False).model.unique()
     display(
         Markdown(
             "Why claims were not run:\n\n"
-            + "\n".join(f"- {row.model}: {row.remark}" for row in listed.itertuples())
+            + "\n".join(f"- {remark} ({', '.join(of)})" for remark, of in listed.items())
         )
     )
 

@@ -46,7 +46,7 @@ def claims_map(board: pd.DataFrame) -> Figure:
     claims = board.drop_duplicates("claim")
     width, height = 3.9 + max(0.5 * len(models), 2.2), 0.25 * (len(claims) + 9) + 1.2
     figure, axes = subplots(figsize=(width, height))
-    verdicts = board.set_index(["claim", "model"]).verdict
+    verdicts = board.set_index(["claim", "model"]).verdict.to_dict()
     y, ticks, labels, styles = 0.0, [], [], []
     for section, rows in claims.groupby("section", sort=False):
         axes.text(-0.02, y + 0.5, section, transform=axes.get_yaxis_transform(), fontsize="small",
@@ -54,7 +54,8 @@ def claims_map(board: pd.DataFrame) -> Figure:
         y += 1
         for row in rows.itertuples():
             for x, model in enumerate(models):
-                _cell(axes, x, y, verdicts[row.claim, model])
+                if (row.claim, model) in verdicts:  # lineages have claims of their own
+                    _cell(axes, x, y, verdicts[row.claim, model])
             ticks.append(y + 0.5)
             labels.append(row.short)
             styles.append("normal" if row.origin == "paper" else "italic")
@@ -178,7 +179,7 @@ def sign_by_model(shares: pd.DataFrame, paper: tuple[float, float]) -> Figure:
     ]
     handles.append(Patch(color=REFERENCE, alpha=0.15, label="paper, strong heads"))
     axes.set_yticks(range(len(models)), models)
-    axes.set(xlabel=r"share with $\alpha < 0$", xlim=(0, 1), ylim=(len(models) - 0.5, -0.5))
+    axes.set(xlabel=r"share with $\alpha < 0$", xlim=(-0.02, 1.02), ylim=(len(models) - 0.5, -0.5))
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     axes.legend(
         handles=handles, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2,
