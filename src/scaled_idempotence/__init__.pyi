@@ -5,6 +5,7 @@ from .checkpoints.model import LayerFactors as LayerFactors
 from .checkpoints.model import OVModel as OVModel
 from .checkpoints.model import open_model as open_model
 from .checkpoints.running import run_model as run_model
+from .claims.scoreboard import scoreboard as scoreboard
 from .experiments.activations import activations as activations
 from .experiments.attainment import attainment as attainment
 from .experiments.factorial import factorial as factorial

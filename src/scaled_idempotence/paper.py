@@ -23,12 +23,19 @@ ENDPOINTS = pd.DataFrame(
     columns=["model", "topology", "heads", "median", "q90", "max", "strong", "wrong_v_median"],
 ).set_index("model")
 
+#: Head dimension of each, from their published configurations: a random pairing of full rank has a
+#: closure of about ``1 / r^2``.
+HEAD_DIMENSIONS = pd.Series([80, 128, 128, 128, 128, 128], index=ENDPOINTS.index, name="d_head")
+
 #: Statements of the closure survey that are not in the table.
 SURVEY = {
     "wrong_v_below": 0.75,  # no wrong-V pairing of any model reaches it
     "negative_alpha": (0.69, 0.76),  # share of strong heads, models of 13B to 235B
     "return_gain_medians": (0.0317, 2.512),  # of strong heads, smallest and largest model median
 }
+
+#: Factorization (7-10): largest error of ``P_D(K) = P(T)`` that float64 may leave.
+FACTORIZATION = {"identity_error_below": 1e-10}
 
 #: Factorial reassignment (21): share of layers with a positive interaction, by model.
 FACTORIAL = {"positive_layers": (0.955, 1.0)}
@@ -44,6 +51,7 @@ ORIENTATION = {
     "permutation_wins": 0.9864,
     "haar_wins": 0.9838,
     "scrambled_below": 0.85,  # no counterfactual reaches it
+    "singular_value_error": 1e-12,  # relative; what the scrambles hold fixed
 }
 
 #: Strong heads of the nine models under an isoclinic support, and what predicts strength.
@@ -87,5 +95,6 @@ TRAJECTORY = pd.DataFrame(
         "final_gap_attainment",
     ],
 ).set_index("model")
+
 #: Natural activations: median squared cosine of the high decile, smallest and largest model.
 ACTIVATIONS = {"high_decile": (0.842, 0.886)}

@@ -10,6 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 from scipy import stats
 
+from .comparison_plots import attainment_by_model as attainment_by_model
+from .comparison_plots import claims_map as claims_map
+from .comparison_plots import closure_by_model as closure_by_model
+from .comparison_plots import depth_by_model as depth_by_model
+from .comparison_plots import sharing_by_model as sharing_by_model
+from .comparison_plots import sign_by_model as sign_by_model
 from .experiments.survey import STRONG, THRESHOLDS, sweep
 from .forward_plots import activation_cosines as activation_cosines
 from .forward_plots import activation_gain as activation_gain

@@ -1,0 +1,338 @@
+"""Figures that put models beside each other: the scoreboard, and comparisons with the paper's."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import PercentFormatter
+from scipy import stats
+
+from .claims import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN
+from .claims.pages import SYMBOLS
+from .experiments.survey import STRONG
+from .plot_style import CONTROL, REFERENCE, TRAINED, subplots
+
+# A third of Okabe and Ito's colours.
+THIRD = "#009E73"
+#: Colour of each verdict and of its symbol; the symbols tell them apart without colour too.
+COLORS = {
+    HOLDS: (THIRD, "white"),
+    FAILS: (CONTROL, "white"),
+    NOT_APPLICABLE: ("#E3E3E3", REFERENCE),
+    NOT_RUN: ("white", REFERENCE),
+}
+_QUANTILES = (("median", "|", 13), ("q90", "d", 6), ("max", "D", 6))
+
+
+def claims_map(board: pd.DataFrame) -> Figure:
+    """Draw every verdict, claims x models.
+
+    Parameters
+    ----------
+    board : DataFrame
+        From `scaled_idempotence.scoreboard`.
+
+    Returns
+    -------
+    Figure
+        A row a claim, below the heading of its section; those that go beyond the paper in italics.
+    """
+    models = list(dict.fromkeys(board.model))
+    claims = board.drop_duplicates("claim")
+    width, height = 3.9 + max(0.5 * len(models), 2.2), 0.25 * (len(claims) + 9) + 1.2
+    figure, axes = subplots(figsize=(width, height))
+    verdicts = board.set_index(["claim", "model"]).verdict.to_dict()
+    y, ticks, labels, styles = 0.0, [], [], []
+    for section, rows in claims.groupby("section", sort=False):
+        axes.text(-0.02, y + 0.5, section, transform=axes.get_yaxis_transform(), fontsize="small",
+                  weight="bold", ha="right", va="center")  # fmt: skip
+        y += 1
+        for row in rows.itertuples():
+            for x, model in enumerate(models):
+                if (row.claim, model) in verdicts:  # lineages have claims of their own
+                    _cell(axes, x, y, verdicts[row.claim, model])
+            ticks.append(y + 0.5)
+            labels.append(row.short)
+            styles.append("normal" if row.origin == "paper" else "italic")
+            y += 1
+        y += 0.3
+    axes.set_yticks(ticks, labels, fontsize="small")
+    for label, style in zip(axes.get_yticklabels(), styles, strict=True):
+        label.set_style(style)
+    turned = {"rotation": 40, "ha": "left", "rotation_mode": "anchor"} if len(models) > 2 else {}
+    axes.set_xticks(np.arange(len(models)) + 0.5, models, fontsize="small", **turned)
+    axes.tick_params(length=0, top=False, labeltop=True, bottom=False, labelbottom=False)
+    axes.set(xlim=(0, len(models)), ylim=(y, 0))
+    sns.despine(ax=axes, left=True, bottom=True)
+    handles = [
+        Patch(
+            facecolor=color,
+            edgecolor=REFERENCE,
+            linewidth=0.5,
+            label=f"{SYMBOLS[verdict]}  {verdict}",
+        )
+        for verdict, (color, _) in COLORS.items()
+    ]
+    figure.legend(
+        handles=handles, loc="outside lower right", ncols=2, frameon=False, fontsize="small"
+    )
+    return figure
+
+
+def _cell(axes: Axes, x: int, y: float, verdict: str) -> None:
+    color, ink = COLORS[verdict]
+    axes.add_patch(
+        plt.Rectangle(
+            (x + 0.03, y + 0.05), 0.94, 0.9, facecolor=color,
+            edgecolor=REFERENCE if verdict == NOT_RUN else "none", linewidth=0.4, linestyle=":",
+        )
+    )  # fmt: skip
+    axes.text(
+        x + 0.5, y + 0.52, SYMBOLS[verdict], color=ink, ha="center", va="center", fontsize="small",
+        family="DejaVu Sans",
+    )  # fmt: skip
+
+
+def closure_by_model(heads: pd.DataFrame, endpoints: pd.DataFrame) -> Figure:
+    """Draw the distribution of closure in each model, and the quantiles of the paper's.
+
+    Parameters
+    ----------
+    heads : DataFrame
+        ``survey`` of all models, from `scaled_idempotence.scoreboard.combined`.
+    endpoints : DataFrame
+        `scaled_idempotence.paper.ENDPOINTS`.
+
+    Returns
+    -------
+    Figure
+        A row a model; of the paper's models only the marks are known.
+    """
+    known = heads[heads.closure.notna()]
+    models = list(dict.fromkeys(known.model))
+    rows = [*models, *endpoints.index]
+    figure, axes = subplots(figsize=(8.5, 0.42 * len(rows) + 1.4))
+    sns.violinplot(
+        data=known, x="closure", y="model", order=models, ax=axes, color=TRAINED, alpha=0.35,
+        cut=0, inner=None, density_norm="width", linewidth=0.8, width=0.75,
+    )  # fmt: skip
+    marks = known.groupby("model").closure.quantile([0.5, 0.9, 1]).unstack()
+    marks.columns = [name for name, *_ in _QUANTILES]
+    for color, table, start in (
+        (TRAINED, marks.loc[models], 0),
+        (REFERENCE, endpoints, len(models)),
+    ):
+        y = start + np.arange(len(table))
+        for name, marker, size in _QUANTILES:
+            axes.plot(table[name], y, marker, color=color, ms=size, mew=2, zorder=4)
+    axes.axvline(STRONG, color=REFERENCE, linewidth=1, linestyle=":")
+    axes.axhline(len(models) - 0.5, color=REFERENCE, linewidth=0.6)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set(xlabel="closure $P$", ylabel="", xlim=(-0.02, 1.02), ylim=(len(rows) - 0.4, -0.6))
+    names = {"median": "median", "q90": "90% quantile", "max": "highest"}
+    handles = [
+        plt.Line2D([], [], color=REFERENCE, marker=marker, linestyle="", ms=size, mew=2,
+                   label=names[name])
+        for name, marker, size in _QUANTILES
+    ]  # fmt: skip
+    axes.legend(handles=handles, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
+    return figure
+
+
+def sign_by_model(shares: pd.DataFrame, paper: tuple[float, float]) -> Figure:
+    """Draw the share of heads with a negative alpha, by model and group of heads.
+
+    Parameters
+    ----------
+    shares : DataFrame
+        From `scaled_idempotence.scoreboard.sign_shares`.
+    paper : (float, float)
+        Smallest and largest share among the strong heads of the paper's models.
+
+    Returns
+    -------
+    Figure
+        With 95% intervals (Wilson) of the share; the band is the paper's.
+    """
+    models = list(dict.fromkeys(shares.model))
+    groups = {"strong": (CONTROL, "D"), "top decile": (THIRD, "s"), "all": (TRAINED, "o")}
+    figure, axes = subplots(figsize=(8.5, 0.6 * len(models) + 1.5))
+    axes.axvspan(*paper, color=REFERENCE, alpha=0.15, linewidth=0)
+    axes.axvline(0.5, color=REFERENCE, linewidth=1, linestyle=":")
+    for offset, (group, (color, marker)) in zip((-0.22, 0, 0.22), groups.items(), strict=True):
+        part = shares[(shares.group == group) & shares.negative.notna()]
+        for row in part.itertuples():
+            y = models.index(row.model) + offset
+            interval = stats.binomtest(round(row.negative * row.heads), row.heads).proportion_ci(
+                method="wilson"
+            )
+            axes.plot([interval.low, interval.high], [y, y], color=color, linewidth=1.2)
+            axes.plot(row.negative, y, marker, color=color, ms=6)
+    handles = [
+        plt.Line2D([], [], color=color, marker=marker, linestyle="", label=f"{group} heads")
+        for group, (color, marker) in groups.items()
+    ]
+    handles.append(Patch(color=REFERENCE, alpha=0.15, label="paper, strong heads"))
+    axes.set_yticks(range(len(models)), models)
+    axes.set(xlabel=r"share with $\alpha < 0$", xlim=(-0.02, 1.02), ylim=(len(models) - 0.5, -0.5))
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.legend(
+        handles=handles, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2,
+        fontsize="small",
+    )  # fmt: skip
+    return figure
+
+
+def depth_by_model(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
+    """Draw closure over relative depth, a panel a model.
+
+    Parameters
+    ----------
+    heads : DataFrame
+        ``survey`` of all models, from `scaled_idempotence.scoreboard.combined`.
+    threshold : float
+
+    Returns
+    -------
+    Figure
+        Marks are heads, the line is the layer median; those of the other models are in grey.
+    """
+    models = list(dict.fromkeys(heads.model))
+    columns = min(len(models), 3)
+    rows = -(-len(models) // columns)
+    figure, grid = subplots(
+        rows, columns, figsize=(max(3.2 * columns, 5.0), 2.5 * rows + 0.4), sharex=True,
+        sharey=True, squeeze=False,
+    )  # fmt: skip
+    medians = {
+        model: part.groupby("depth").closure.median()
+        for model, part in heads.groupby("model", sort=False)
+    }
+    for axes, model in zip(grid.flat, models, strict=False):
+        for other, line in medians.items():
+            if other != model:
+                axes.plot(line.index, line, color="#BBBBBB", linewidth=0.9, zorder=1)
+        part = heads[heads.model == model]
+        strong = part.closure >= threshold
+        axes.plot(part.depth[~strong], part.closure[~strong], "o", color=TRAINED, alpha=0.35, ms=3)
+        axes.plot(part.depth[strong], part.closure[strong], "D", color=CONTROL, ms=4)
+        axes.plot(medians[model].index, medians[model], color=TRAINED, linewidth=2, zorder=3)
+        axes.set_title(model, fontsize="small", loc="left")
+    for axes in grid.flat[len(models) :]:
+        axes.set_axis_off()
+    grid[0, 0].set(xlim=(-0.03, 1.03), ylim=(-0.02, 1.02))
+    figure.supxlabel("relative depth (0: first layer, 1: last)", fontsize="medium")
+    figure.supylabel("closure $P$", fontsize="medium")
+    return figure
+
+
+def attainment_by_model(table: pd.DataFrame, paper: dict[str, tuple[float, float]]) -> Figure:
+    """Draw capacity and attainment of each model's samples.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``attainment`` of all models, from `scaled_idempotence.scoreboard.combined`.
+    paper : dict
+        `scaled_idempotence.paper.CAPACITY`.
+
+    Returns
+    -------
+    Figure
+        Bars are medians; the bands are the medians of the paper's models.
+    """
+    models = list(dict.fromkeys(table.model))
+    samples = {
+        "hash": ("blind sample", TRAINED, "o"),
+        "matched": ("matched to strong heads", THIRD, "s"),
+        "strong": ("strong heads", CONTROL, "D"),
+    }
+    figure, (left, right) = subplots(1, 2, figsize=(10.5, 0.75 * len(models) + 1.7), sharey=True)
+    for key, color in (("ordinary", TRAINED), ("strong", CONTROL)):
+        left.axvspan(*paper[key], color=color, alpha=0.2, linewidth=0)
+    for offset, (sample, (_, color, marker)) in zip((-0.25, 0, 0.25), samples.items(), strict=True):
+        for height, model in enumerate(models):
+            part = table[(table.model == model) & (table["sample"] == sample)]
+            for axes, column in ((left, "capacity"), (right, "attainment")):
+                _strip(axes, part[column], height + offset, color, marker)
+    handles = [
+        plt.Line2D([], [], color=color, marker=marker, linestyle="", label=label)
+        for label, color, marker in samples.values()
+    ]
+    handles += [
+        Patch(color=color, alpha=0.2, label=f"paper: {key} heads, medians")
+        for key, color in (("ordinary", TRAINED), ("strong", CONTROL))
+    ]
+    left.set_yticks(range(len(models)), models)
+    left.set(xlabel="capacity (lower bound)", ylim=(len(models) - 0.5, -0.5))
+    right.axvline(0, color=REFERENCE, linewidth=1, linestyle=":")
+    right.axvline(1, color=REFERENCE, linewidth=1, linestyle=":")
+    right.set(xlabel="attainment $E$")
+    figure.legend(
+        handles=handles, loc="outside upper left", ncols=3, frameon=False, fontsize="small"
+    )
+    return figure
+
+
+def sharing_by_model(pairs: pd.DataFrame, paper: pd.DataFrame) -> Figure:
+    """Draw gain inheritance of each model beside the paper's.
+
+    Parameters
+    ----------
+    pairs : DataFrame
+        Strong right heads in ``sharing_pairs`` of all models, from
+        `scaled_idempotence.scoreboard.combined`.
+    paper : DataFrame
+        `scaled_idempotence.paper.SHARING`.
+
+    Returns
+    -------
+    Figure
+        Left, ``F``; right, ``rho`` of siblings and of the control. Of the paper's models the
+        medians are known.
+    """
+    models = list(dict.fromkeys(pairs.model))
+    rows = [*models, *paper.index]
+    figure, (left, right) = subplots(1, 2, figsize=(10.5, 0.4 * len(rows) + 1.6), sharey=True)
+    for height, model in enumerate(models):
+        part = pairs[pairs.model == model]
+        _strip(left, part.F, height, TRAINED, "o")
+        _strip(right, part.rho, height, TRAINED, "o")
+        _strip(right, part.control_rho.dropna(), height, CONTROL, "x")
+    y = len(models) + np.arange(len(paper))
+    left.plot(paper.F, y, "|", color=REFERENCE, ms=13, mew=2.5)
+    right.plot(paper.rho, y, "|", color=REFERENCE, ms=13, mew=2.5)
+    right.plot(paper.control_rho, y, "x", color=REFERENCE, ms=6, mew=2)
+    left.set_yticks(range(len(rows)), rows)
+    left.set(xlabel="$F$", ylim=(len(rows) - 0.4, -0.6))
+    right.set(xlabel=r"$\rho$")
+    for axes in (left, right):
+        axes.axhline(len(models) - 0.5, color=REFERENCE, linewidth=0.6)
+        axes.axvline(1, color=REFERENCE, linewidth=1, linestyle=":")
+    right.axvline(0, color=REFERENCE, linewidth=1, linestyle=":")
+    handles = [
+        plt.Line2D([], [], color=TRAINED, marker="o", linestyle="", label="siblings"),
+        plt.Line2D([], [], color=CONTROL, marker="x", linestyle="", label="next value group"),
+        plt.Line2D(
+            [], [], color=REFERENCE, marker="|", linestyle="", ms=11, mew=2.5, label="median"
+        ),
+    ]
+    right.legend(
+        handles=handles, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3,
+        fontsize="small",
+    )  # fmt: skip
+    return figure
+
+
+def _strip(axes: Axes, values: pd.Series, height: float, color: str, marker: str) -> None:
+    """Draw values on a row with their median; the jitter is the same every time."""
+    if not len(values):
+        return
+    spread = np.linspace(-0.09, 0.09, len(values))
+    axes.plot(values, height + spread, marker, color=color, ms=4, alpha=0.5)
+    axes.plot([values.median()] * 2, [height - 0.16, height + 0.16], color=color, linewidth=2.5)
