@@ -5,12 +5,15 @@ from .checkpoints.model import LayerFactors as LayerFactors
 from .checkpoints.model import OVModel as OVModel
 from .checkpoints.model import open_model as open_model
 from .experiments.attainment import attainment as attainment
+from .experiments.cores import cores as cores
 from .experiments.factorial import factorial as factorial
 from .experiments.orientation import orientation as orientation
 from .experiments.results import load_result as load_result
 from .experiments.sharing import sharing as sharing
 from .experiments.support import support as support
 from .experiments.survey import survey as survey
+from .explorer import HeadExplorer as HeadExplorer
+from .explorer import head_explorer as head_explorer
 from .linalg.capacity import capacity as capacity
 from .linalg.closure import closure as closure
 from .linalg.closure import closure_scores as closure_scores
