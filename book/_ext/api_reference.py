@@ -1,7 +1,7 @@
 """Directives of the API reference, made from the package itself so that no name is forgotten.
 
-``api-group`` lists what the package exports from some of its modules, ``api-notebooks`` what else the
-notebooks import, and ``api-command`` the command line with its options.
+``api-group`` lists what the package exports from some of its modules, ``api-notebooks`` what else
+the notebooks import, and ``api-command`` the command line with its options.
 """
 
 import ast
@@ -113,7 +113,11 @@ class ApiModule(_Generated):
         path = f"{PACKAGE}.{self.arguments[0]}"
         module = import_module(path)
         names = [name for name in vars(module) if _documented(module, name)]
-        return [f".. automodule:: {path}", "", *_listing([f"{path}.{name}" for name in names])]
+        entries = [f"{path}.{name}" for name in names]
+        # The table comes before the module is the current one: it wants whole names only then.
+        module_lines = [f".. py:module:: {path}", ""]
+        doc = inspect.cleandoc(module.__doc__ or "").splitlines()
+        return [*doc, "", *_summary(entries), *module_lines, *_entries(entries)]
 
 
 def _documented(module, name: str) -> bool:
@@ -148,14 +152,17 @@ class ApiNotebooks(_Generated):
         )
 
 
+def _summary(entries: list[str]) -> list[str]:
+    functions = [f"   {name}" for name in entries if callable(_resolve(name))]
+    return [".. autosummary::", "   :nosignatures:", "", *functions, ""] if functions else []
+
+
+def _entries(entries: list[str]) -> list[str]:
+    return [line for name in entries for line in _entry(name)]
+
+
 def _listing(entries: list[str]) -> list[str]:
-    table = [".. autosummary::", "   :nosignatures:", "", *(f"   {name}" for name in entries), ""]
-    functions = [name for name in entries if callable(_resolve(name))]
-    table = [line for line in table if not line.startswith("   sc") or line.strip() in functions]
-    lines = table if functions else []
-    for name in entries:
-        lines += _entry(name)
-    return lines
+    return _summary(entries) + _entries(entries)
 
 
 def _resolve(name: str):
@@ -167,38 +174,26 @@ class ApiCommand(_Generated):
     """``api-command`` takes no argument."""
 
     def text(self) -> list[str]:
-        """A section a subcommand."""
-        import click
+        """What the command says of itself, a section a subcommand."""
         import typer
 
         from scaled_idempotence.cli import app
 
-        group = typer.main.get_command(app)
-        lines = [inspect.cleandoc(group.help or ""), ""]
-        for name, command in group.commands.items():
-            call = f"scaled-idempotence {name}"
-            context = click.Context(command, info_name=call)
-            usage = command.get_usage(context).removeprefix("Usage: ")
-            lines += [name, "-" * len(name), "", *inspect.cleandoc(command.help or "").splitlines()]
-            lines += ["", ".. code-block:: text", "", f"   {' '.join(usage.split())}", ""]
-            lines += [f".. program:: {call}", ""]
-            for parameter in command.params:
-                lines += self._parameter(parameter, context)
+        lines = _help(app, [])
+        for name in typer.main.get_command(app).commands:
+            lines += [name, "-" * len(name), "", *_help(app, [name])]
         return lines
 
-    @staticmethod
-    def _parameter(parameter, context) -> list[str]:
-        words = [" ".join((getattr(parameter, "help", None) or "").split())]
-        default = parameter.default
-        if parameter.param_type_name == "argument":
-            title = parameter.make_metavar(context)
-            return [f"``{title}``", f"   {words[0]}", ""]
-        if default not in (None, False, ()) and not callable(default):
-            words.append(f"Default: ``{default}``.")
-        title = ", ".join((*parameter.opts, *parameter.secondary_opts))
-        if not parameter.is_flag:
-            title += f" <{parameter.make_metavar(context).strip('[]<>')}>"
-        return [f".. option:: {title}", "", f"   {' '.join(words)}", ""]
+
+def _help(app, words: list[str]) -> list[str]:
+    from typer.testing import CliRunner
+
+    plain = {"COLUMNS": "88", "TERMINAL_WIDTH": "88", "TERM": "dumb", "NO_COLOR": "1"}
+    result = CliRunner().invoke(
+        app, [*words, "--help"], prog_name="scaled-idempotence", env=plain, catch_exceptions=False
+    )
+    shown = [line.rstrip() for line in result.output.strip("\n").splitlines()]
+    return [".. code-block:: text", "", *(f"   {line}".rstrip() for line in shown), ""]
 
 
 def setup(app):
