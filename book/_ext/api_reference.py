@@ -153,7 +153,7 @@ class ApiNotebooks(_Generated):
 
 
 def _summary(entries: list[str]) -> list[str]:
-    functions = [f"   {name}" for name in entries if callable(_resolve(name))]
+    functions = [f"   ~{name}" for name in entries if callable(_resolve(name))]
     return [".. autosummary::", "   :nosignatures:", "", *functions, ""] if functions else []
 
 

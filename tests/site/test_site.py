@@ -75,8 +75,8 @@ class Page:
         )
         self.page.evaluate("() => window.MathJax?.startup?.promise")
         self.page.wait_for_function(
-            "() => !document.querySelector('#head-explorer') || "
-            "document.querySelector('#head-explorer').dataset.ready"
+            "() => !document.querySelector('.head-explorer') || "
+            "document.querySelector('.head-explorer').dataset.ready"
         )
 
 
@@ -203,8 +203,8 @@ def test_a_narrow_window_in_dark_mode_can_be_read(visit, name):
 
 
 EXPLORERS = [name for name in EXECUTED if name.endswith("_head_explorer")]
-STATUS = "#head-explorer .status"
-MAP = "#head-explorer .map"
+STATUS = ".head-explorer .status"
+MAP = ".head-explorer .map"
 
 
 def chosen(page) -> tuple[str, int, int]:
@@ -218,7 +218,7 @@ def test_the_explorer_follows_a_click_and_the_keyboard(visit, name):
     opened = visit(name)
     page = opened.page
     model, layer, head = chosen(page)
-    facts = page.inner_text("#head-explorer .facts")
+    facts = page.inner_text(".head-explorer .facts")
     table = pd.read_parquet(ROOT / "results" / model / "survey.parquet")
     best = table.loc[table.closure.idxmax()]
     assert (layer, head) == (best.layer, best["head"])
@@ -228,7 +228,7 @@ def test_the_explorer_follows_a_click_and_the_keyboard(visit, name):
     box = page.locator(MAP).bounding_box()
     page.mouse.click(box["x"] + box["width"] * 0.4, box["y"] + box["height"] * 0.4)
     page.wait_for_function(
-        "(f) => document.querySelector('#head-explorer .facts').innerText !== f", arg=facts
+        "(f) => document.querySelector('.head-explorer .facts').innerText !== f", arg=facts
     )
     clicked = chosen(page)
     assert clicked[1:] != (layer, head)
@@ -240,14 +240,14 @@ def test_the_explorer_follows_a_click_and_the_keyboard(visit, name):
     page.keyboard.press(step)
     assert chosen(page) == (model, layer + sign, head)
     page.keyboard.press(
-        "PageUp" if page.input_value("#head-explorer [name=rank]") == "2" else "Home"
+        "PageUp" if page.input_value(".head-explorer [name=rank]") == "2" else "Home"
     )
     page.keyboard.press("PageDown")
     second = table.nlargest(2, "closure").iloc[1]
     assert chosen(page) == (model, second.layer, second["head"])
 
     # The fields are reached with the tabulator key and changed with the keyboard alone.
-    page.focus("#head-explorer [name=model]")
+    page.focus(".head-explorer [name=model]")
     page.keyboard.press("Tab")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.name") == "head"
@@ -256,12 +256,12 @@ def test_the_explorer_follows_a_click_and_the_keyboard(visit, name):
     page.keyboard.press("Tab")
     assert chosen(page) == (model, second.layer, 1)
 
-    labels = page.locator("#head-explorer [name=model] option").all_inner_texts()
+    labels = page.locator(".head-explorer [name=model] option").all_inner_texts()
     assert set(labels) == {
         folder.parent.name for folder in (ROOT / "results").glob("*/cores.parquet")
     }
     for label in labels:
-        page.select_option("#head-explorer [name=model]", label=label)
+        page.select_option(".head-explorer [name=model]", label=label)
         assert chosen(page)[0] == label
     assert opened.faults == []
 
@@ -285,7 +285,7 @@ def test_the_reference_has_every_public_name():
     import scaled_idempotence as si
 
     pages = [soup(name) for name in DOCUMENTS if name.startswith("book/api/")]
-    described = {tag["id"] for page in pages for tag in page.select("dt[id], span[id]")}
+    described = {tag["id"] for page in pages for tag in page.select("main [id]")}
     for name in si.__all__:
         assert {f"scaled_idempotence.{name}", f"module-scaled_idempotence.{name}"} & described, name
 

@@ -1,6 +1,6 @@
 // Runs once, when Bokeh has drawn the document. Arguments: heads and matrices, a source a model;
 // sources and plots, by place; about, JSON: an object a model, what to show, the strong closure.
-const root = document.getElementById("head-explorer")
+const root = document.querySelector(".head-explorer")
 const { models, facts, compared, strong } = JSON.parse(about)
 const get = (table, name) => (table instanceof Map ? table.get(name) : table[name])
 const control = (name) => root.querySelector(`[name=${name}]`)
