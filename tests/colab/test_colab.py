@@ -32,6 +32,8 @@ class Colab:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        # Bytecode is made of what is imported, and not of all that is installed.
+        os.environ["PIP_NO_COMPILE"] = "1"
         pip = [sys.executable, "-m", "pip", "--quiet"]
         wheels = folder / "wheels"
         subprocess.run([*pip, "wheel", "--no-deps", "-w", str(wheels), str(ROOT)], check=True)

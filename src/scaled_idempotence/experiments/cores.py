@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ def cores(
     block: int = BLOCK,
     results_dir: str | Path | None = None,
     progress: bool = True,
+    executor: Executor | None = None,
 ) -> pd.DataFrame:
     """Keep the principal angles of every head and the leading block of its core and response.
 
@@ -37,6 +39,8 @@ def cores(
         Also write ``<results_dir>/<model>/cores.parquet``; an interrupted run goes on from there.
     progress : bool
         Show a bar over layers.
+    executor : Executor, optional
+        Of `concurrent.futures`: its workers read and compute the layers. In-process if left out.
 
     Returns
     -------
@@ -62,6 +66,7 @@ def cores(
         results_dir=results_dir,
         progress=progress,
         parameters={"block": block},
+        executor=executor,
     )
 
 
