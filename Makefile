@@ -1,13 +1,14 @@
 # Two commands do all the set-up: `make book` and `make test`. See book/reproduce.md.
 PYTHON ?= python3
 MODELS ?= smollm2-135m
+NORM ?= raw
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NOTEBOOKS := $(wildcard notebooks/*.py)
 SITE := _build/html/index.html
 
-.PHONY: book run test test-site lint bench clean notebooks readme repository install
+.PHONY: book run test test-site test-colab lint bench clean notebooks readme repository install
 
 install: $(STAMP)
 
@@ -27,7 +28,7 @@ book: $(STAMP)
 
 run: $(STAMP)
 	@test -n "$(MODEL)" || { echo "which model? make run MODEL=smollm2-135m" >&2; exit 2; }
-	$(BIN)/scaled-idempotence run $(MODEL)
+	$(BIN)/scaled-idempotence run $(MODEL) --norm $(NORM)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
@@ -35,6 +36,10 @@ test: $(STAMP)
 # Needs a built book, and Chromium for the pages' own scripts.
 test-site: $(STAMP)
 	$(BIN)/python -m pytest tests/site --override-ini=testpaths= --run-site
+
+# Each notebook from its .ipynb alone, in an environment that has torch and not the package.
+test-colab: $(STAMP)
+	$(BIN)/python -m pytest tests/colab --override-ini=testpaths= --run-colab
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -327,3 +327,10 @@ display(Markdown("\n".join(verdicts)))
 #
 # 3. Run this page for another model: `scaled-idempotence run gemma-3-270m`, or change `model` in
 #    the parameters cell on Colab. Does the sign of $\alpha$ still follow the copying score?
+#
+# :::{dropdown} Solution
+# The chapter's text names the share of strong heads whose $\alpha$ has the sign of the copying score, or
+# shows the heads of highest closure where none is strong: compare the two columns. Near $T^2 = \alpha T$
+# the nonzero eigenvalues gather around $\alpha$, so the signs agree for heads that nearly close; for others
+# they need not.
+# :::

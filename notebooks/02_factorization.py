@@ -109,11 +109,13 @@ si.plots.core_anatomy(cores)
 # $I_D = r\,\bar c^{\,2}/\sum c_i^2$ (12) is 1 where all angles are equal.
 
 # %% tags=["hide-input"] mystnb={"figure": {"caption": "Cosines of the principal angles between read and write subspace, a line a head."}, "image": {"alt": "Line plot of sorted cosines of principal angles for every head, strong heads highlighted, with the level of random subspaces"}}
-cosines = np.concatenate(
-    [si.principal_coordinates(x.O, x.V[x.value_head]).cosines.numpy() for x in weights]
-)
+angles = si.cores(weights, results_dir=results_dir)
+defined = angles.cosines.map(len) > 0
 si.plots.principal_angles(
-    cosines, support.closure.to_numpy(), support.random_overlap.iloc[0], threshold
+    np.stack(angles.cosines[defined]),
+    support.closure[defined].to_numpy(),
+    support.random_overlap.iloc[0],
+    threshold,
 )
 # %% tags=["hide-input"]
 ordinary = support[~strong]

@@ -273,3 +273,18 @@ display(
 #
 # 3. Redo the sorted pairing of one head with `si.principal_coordinates` and `si.sorted_pairing`, and
 #    check its closure with `si.core_closure`.
+#
+# :::{dropdown} Solution
+# With `weights`, `layer` and `head` chosen as you like:
+#
+# ```python
+# factors = weights[layer]
+# O, V = factors.O[head], factors.V[factors.value_head[head]]
+# cosines = si.principal_coordinates(O, V).cosines
+# s = si.singular_values(O, V)
+# U_L, U_R = si.sorted_pairing(s, cosines)
+# si.core_closure((U_L * s) @ U_R.T, cosines)
+# ```
+#
+# `si.closure_of_orientation(s, cosines, U_L, U_R)` gives the same number without forming the core.
+# :::

@@ -341,6 +341,37 @@ display(
 )
 
 # %% [markdown]
+# ## In the paper, and here
+
+# %% tags=["hide-input"]
+reported = si.paper.SHARING
+rows = []
+for name, title in (
+    ("F", "median $F$"),
+    ("rho", "median $\\rho$"),
+    ("control_rho", "median $\\rho$ of the control"),
+):
+    low, high = reported[name].min(), reported[name].max()
+    here = pairs[name].median() if len(pairs) else float("nan")
+    if pd.isna(here):
+        compared = "does not apply"
+    else:
+        compared = "below" if here < low else "above" if here > high else "within"
+    rows.append((title, f"{low:.3f} to {high:.3f}", f"{here:.3f}", compared))
+lines = [
+    f"| | paper, {len(reported)} models | {weights.label}, here | against the paper's range |",
+    "|---|---|---|---|",
+    *("| " + " | ".join(row).replace("nan", "–") + " |" for row in rows),
+]
+if len(pairs):
+    n_right = len(pairs[["layer", "right_head"]].drop_duplicates())
+    lines.append(
+        f"\nHere a median is over {len(pairs)} pairs with {n_right} right heads, in the paper over "
+        f"{reported.pairs.min()} to {reported.pairs.max()} pairs of a model."
+    )
+display(Markdown("\n".join(lines)))
+
+# %% [markdown]
 # ## Exercises
 #
 # 1. Why does the *left* product have no law? Compare $T_i T_j$ with $T_j$ for two elements of

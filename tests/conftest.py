@@ -19,14 +19,19 @@ settings.load_profile("default")
 
 def pytest_addoption(parser):
     parser.addoption("--run-site", action="store_true", help="also test the built book")
+    parser.addoption("--run-colab", action="store_true", help="also run each notebook alone")
 
 
 def pytest_collection_modifyitems(config, items):
-    if not config.getoption("--run-site"):
-        site = pytest.mark.skip(reason="needs a built book: make book test-site")
-        for item in items:
-            if Path(item.path).is_relative_to(ROOT / "tests" / "site"):
-                item.add_marker(site)
+    reasons = {
+        "site": "needs a built book: make book test-site",
+        "colab": "installs an environment of its own: make test-colab",
+    }
+    for folder, reason in reasons.items():
+        if not config.getoption(f"--run-{folder}"):
+            for item in items:
+                if Path(item.path).is_relative_to(ROOT / "tests" / folder):
+                    item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from .checkpoints.running import run_model as run_model
 from .claims.scoreboard import scoreboard as scoreboard
 from .experiments.activations import activations as activations
 from .experiments.attainment import attainment as attainment
+from .experiments.cores import cores as cores
 from .experiments.factorial import factorial as factorial
 from .experiments.function import function as function
 from .experiments.orientation import orientation as orientation
@@ -16,6 +17,8 @@ from .experiments.sharing import sharing as sharing
 from .experiments.support import support as support
 from .experiments.survey import survey as survey
 from .experiments.trajectory import trajectory as trajectory
+from .explorer import HeadExplorer as HeadExplorer
+from .explorer import head_explorer as head_explorer
 from .linalg.activations import output_response as output_response
 from .linalg.capacity import capacity as capacity
 from .linalg.closure import closure as closure

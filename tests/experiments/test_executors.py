@@ -25,6 +25,7 @@ from scaled_idempotence.experiments.survey import survey_layer
 MODEL = "minilm-l6"
 EXPERIMENTS = {
     "survey": si.survey,
+    "cores": si.cores,
     "support": si.support,
     "factorial": si.factorial,
     "orientation": si.orientation,

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 
 import jupytext
 import papermill
@@ -131,3 +132,16 @@ def test_the_bootstrap_installs_only_what_is_missing(monkeypatch):
     wheel = {"SCALED_IDEMPOTENCE_SOURCE": "/tmp/a.whl"}
     ((*_, source),) = run_bootstrap(path, monkeypatch, False, wheel)
     assert source == "/tmp/a.whl"
+
+
+CHAPTERS = [path for path in NOTEBOOKS if not scope_of(path).once]
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_every_chapter_compares_with_the_paper_and_solves_its_exercises(path):
+    text = "\n".join(c.source for c in jupytext.read(path).cells if c.cell_type == "markdown")
+    assert "## In the paper, and here" in text
+    exercises = text.partition("## Exercises")[2]
+    numbers = re.findall(r"^(\d+)\. ", exercises, re.MULTILINE)
+    assert numbers == [str(n + 1) for n in range(len(numbers))]
+    assert 2 <= len(numbers) == exercises.count(":::{dropdown} Solution")

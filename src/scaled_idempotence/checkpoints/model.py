@@ -435,6 +435,7 @@ def open_model(
     -----
     UserWarning
         If the architecture is in no row of the table of layouts, but the tensors fit one.
+
     Notes
     -----
     Of a model on the hub, opening reads the configuration and the headers; a layer's factors come

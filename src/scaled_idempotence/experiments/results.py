@@ -73,8 +73,9 @@ def code_id() -> str:
     """
     package = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256()
-    for source in sorted(package.rglob("*.py")):
-        digest.update(source.read_bytes())
+    for source in sorted(package.rglob("*")):
+        if source.suffix in (".py", ".js", ".css", ".html"):
+            digest.update(source.read_bytes())
     return digest.hexdigest()
 
 
