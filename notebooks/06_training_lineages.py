@@ -381,15 +381,15 @@ display(
 # %% [markdown]
 # ## What small lineages do and do not say
 #
-# They say that orientation is made by training and not by the initial weights, that it appears early and within
-# few steps, and that it does so for all three ways to share values. They let anyone look at every step.
+# Where the tables above say that a lineage leaves its null, they show that orientation is made by training and
+# not by the initial weights, and that it comes within the first steps of it. They let anyone look at every step.
 #
-# They do not say when it appears in a large model. These have a few layers and heads, a narrow residual stream,
-# one text, a constant learning rate, and see about as many bytes as a large model sees tokens in one step. What
-# happens here within the first hundreds of steps is the beginning of training. Other choices matter: at a
-# higher learning rate the same models lose most of their effective rank, closure rises with it, and $P/P_0$
-# hardly moves. Nor can a few heads per lineage stand for the strong heads of the paper, which reach a closure of
-# 0.9 at a high rank.
+# They do not say when it appears in a large model. Lineages trained here have a few layers and heads, a narrow
+# residual stream, one text and a constant learning rate, and see no more bytes than a large model sees tokens in
+# its first step or two. All of it is the beginning of training. Other choices matter: with a learning rate
+# several times as high, tried while this chapter was written, effective rank collapses, closure rises far
+# higher, and $P/P_0$ hardly moves. Closure alone would have called that success. Nor can the top heads of
+# such a lineage stand for the strong heads of the paper, which reach a closure of 0.9.
 #
 # A public lineage is followed by its name, for example on the command line:
 #

@@ -46,6 +46,8 @@ def _step_axis(axes: Axes, steps: Sequence[int]) -> None:
     first = float(positive[0]) if len(positive) else 1.0
     # Linear up to the first step, as long as a doubling is on the logarithmic part.
     axes.set_xscale("symlog", base=2, linthresh=first, linscale=1)
+    # The automatic margin would reach far below 0; what lies right of the last step is wanted too.
+    axes.set_xlim(-0.4 * first if steps[0] == 0 else 0.8 * first, 1.25 * float(steps[-1]))
     shown = steps
     while len(shown) > MOST_TICKS:
         shown = np.unique(np.r_[shown[::-1][::2], shown[0]])
@@ -164,7 +166,7 @@ def groups_over_steps(heads: pd.DataFrame) -> Figure:
     """
     names = list(heads.lineage.unique())
     figure, grid = subplots(
-        len(names), 3, figsize=(10.5, 2.6 * len(names) + 0.5), squeeze=False, sharey=True
+        len(names), 3, figsize=(10.5, 2.6 * len(names) + 0.5), squeeze=False, sharey="col"
     )
     titles = ("closure $P$", "capacity, best found", "attainment $E$")
     for row, name in zip(grid, names, strict=True):
@@ -179,9 +181,9 @@ def groups_over_steps(heads: pd.DataFrame) -> Figure:
             axes.set_title(f"{name}: {title}", fontsize="small", loc="left")
             _step_axis(axes, heads.step[heads.lineage == name])
             axes.axhline(0, color=REFERENCE, linewidth=0.8, linestyle=":")
-            axes.set_ylim(-0.15, 1.05)
-        for axes in row:
-            axes.label_outer()
+        row[1].set_ylim(0, 1.05)
+    for axes in grid[:-1].flat:
+        axes.set_xlabel("")
     grid[0, 0].legend(frameon=False, fontsize="small", loc="upper left")
     return figure
 
@@ -216,7 +218,7 @@ def heads_over_steps(heads: pd.DataFrame) -> Figure:
         axes.plot(medians.index, medians, color=REFERENCE, linewidth=2, linestyle="--", zorder=4)
         axes.set_title(name, fontsize="small", loc="left")
         _step_axis(axes, part.step)
-    grid[0, 0].set(ylabel="closure $P$", ylim=(-0.02, 1.02))
+    grid[0, 0].set(ylabel="closure $P$", ylim=(0, min(1.02, 1.15 * heads.closure.max())))
     handles = [
         Line2D([], [], color=color, linestyle=dash, label=label)
         for color, dash, label in (

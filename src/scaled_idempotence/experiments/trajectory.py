@@ -343,7 +343,9 @@ def trajectory_gaps(
     """
     part = heads[heads.group.isin(("strong", "matched"))]
     count = heads.lineage.nunique()
-    sets = [(name, step, rows) for (name, step), rows in part.groupby(["lineage", "step"])]
+    sets = [
+        (name, step, rows) for (name, step), rows in part.groupby(["lineage", "step"], sort=False)
+    ]
     if count > 1:
         # Steps that all lineages have; and the ends, which need not be at one step.
         for step, rows in part[~part.final].groupby("step"):
