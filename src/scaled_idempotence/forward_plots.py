@@ -184,8 +184,8 @@ def _symlog(axes, values: pd.DataFrame) -> None:
     ticks = 10.0 ** np.arange(lowest, highest + 1)
     smallest = float(values.min(axis=None))
     negative = -ticks[ticks <= -smallest]
-    if smallest >= 0:
-        axes.set_xlim(left=-(10.0 ** (lowest - 1)))
+    left = 1.5 * smallest if smallest < 0 else -(10.0 ** (lowest - 1))
+    axes.set_xlim(left, 1.5 * float(values.max(axis=None)))
     axes.xaxis.set_major_locator(FixedLocator([*negative, 0, *ticks]))
     axes.xaxis.set_minor_locator(FixedLocator([]))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
