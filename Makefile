@@ -40,15 +40,18 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# pymanopt, the peer of the capacity search, is needed here and nowhere else.
+# pymanopt and TransformerLens, the peers, are needed here and nowhere else.
 $(VENV)/.bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	@touch $@
 
 bench: $(VENV)/.bench
 	$(BIN)/python benchmarks/survey.py
+	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/capacity.py
 	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/rehearsal.py
+	@echo "The figures: $(CURDIR)/benchmarks/results.json, and on the book's page on cost"
 
 # The percent scripts are the source; the .ipynb files are derived, one way.
 notebooks: $(STAMP)

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
+import report
 from rich.console import Console
 from rich.table import Table
 
@@ -35,8 +34,8 @@ LAYER = {
 READ = ("self_attn.v_proj.weight", "self_attn.o_proj.weight")
 FACTOR_BYTES = 8 * D * HEAD_DIM * (HEADS + VALUE_HEADS)  # of one layer, in float64
 
-# Both print their own peak, in kilobytes as Linux counts it.
-PEAK = "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+# Both print their own peak; Linux counts it in kilobytes.
+PEAK = "import resource; print(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
 INTERPRETER = (
     "import scaled_idempotence as si\n"
     "si.survey(si.open_model('minilm-l6'), progress=False)  # whatever is imported on the way\n"
@@ -90,15 +89,6 @@ def write_checkpoint(folder: Path, n_layers: int) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
 
 
-def peak(code: str, *arguments: str) -> int:
-    """Peak resident bytes of a process that runs the code."""
-    command = [sys.executable, "-c", code, *arguments]
-    # One arena: how much free memory malloc keeps back is no property of the survey.
-    environment = os.environ | {"MALLOC_ARENA_MAX": "1"}
-    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
-    return 1024 * int(result.stdout.split()[-1])
-
-
 def main() -> int:
     """Print the table; say by the exit status whether the limit holds."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -107,8 +97,11 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         write_checkpoint(Path(name), options.layers)
-        survey, interpreter = peak(SURVEY, name), peak(INTERPRETER)
+        survey = report.peak_of([sys.executable, "-c", SURVEY, name])
+        interpreter = report.peak_of([sys.executable, "-c", INTERPRETER])
     limit = interpreter + 3 * FACTOR_BYTES
+    figures = {"factors": FACTOR_BYTES, "interpreter": interpreter, "survey": survey}
+    report.write("memory", figures | {"limit": limit, "layers": options.layers})
     table = Table(
         "", "MB", title=f"{options.layers} layers of 7B shape, {HEADS}/{VALUE_HEADS} heads"
     )

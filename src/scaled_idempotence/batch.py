@@ -26,6 +26,7 @@ from .checkpoints.bundled import BUNDLED, cache_folder
 from .checkpoints.hub import PINS_VARIABLE
 from .checkpoints.model import OVModel, open_model, split_part
 from .errors import NotebookError
+from .experiments.executors import DASK_VARIABLE, dask_executor
 from .experiments.progress import progress_bar
 from .experiments.results import ALL_MODELS, code_id
 from .pages import page_faults
@@ -229,6 +230,7 @@ def run(
     parameters: Mapping[str, str] | None = None,
     force: bool = False,
     progress: bool = True,
+    dask: str | None = None,
 ) -> list[Outcome]:
     """Execute notebooks for models.
 
@@ -249,6 +251,8 @@ def run(
     force : bool
         Execute also what is up to date: same notebook, parameters, weights and code.
     progress : bool
+    dask : str, optional
+        Address of a Dask scheduler, on whose workers the notebooks' experiments are computed.
 
     Returns
     -------
@@ -263,6 +267,8 @@ def run(
     paths = find_notebooks(notebooks)
     typed = check_parameters(paths, parameters or {})
     out = Path(out).resolve()
+    if dask is not None:
+        dask_executor(dask)  # that nothing answers there shows now, and not on a page
     # All models are opened (and fetched) first: a misspelt name shows before hours of work.
     opened = [(name, open_model(name, revision=revision, norm=norm)) for name in models]
     for _, model in opened:
@@ -284,7 +290,7 @@ def run(
             values |= {"model": _portable(name), "norm": norm, "revision": revision or ""}
         read = out / "results" if scopes[path].reads_results else None
         job = _Job(path, label, values | typed[path], model, read)
-        outcomes.append(_execute(job, out, force, progress))
+        outcomes.append(_execute(job, out, force, progress, dask))
     return outcomes
 
 
@@ -307,7 +313,7 @@ class _Job:
     reads: Path | None = None  # a folder of tables
 
 
-def _execute(job: _Job, out: Path, force: bool, progress: bool) -> Outcome:
+def _execute(job: _Job, out: Path, force: bool, progress: bool, dask: str | None) -> Outcome:
     path = job.path
     executed = out / "executed" / job.label / path.name
     failed = out / "failed" / job.label / path.name
@@ -322,7 +328,7 @@ def _execute(job: _Job, out: Path, force: bool, progress: bool) -> Outcome:
         copy = Path(scratch) / path.name
         try:
             out.mkdir(parents=True, exist_ok=True)
-            with _kernel_environment(Path(scratch), job.model.pin if job.model else {}):
+            with _kernel_environment(Path(scratch), job.model.pin if job.model else {}, dask):
                 papermill.execute_notebook(
                     str(path),
                     str(copy),
@@ -351,7 +357,7 @@ def _execute(job: _Job, out: Path, force: bool, progress: bool) -> Outcome:
 
 
 @contextmanager
-def _kernel_environment(scratch: Path, pin: Mapping[str, str]) -> Iterator[None]:
+def _kernel_environment(scratch: Path, pin: Mapping[str, str], dask: str | None) -> Iterator[None]:
     """Keep the kernel's own files out of the user's home, bars out of the page, weights fixed."""
     settings = {
         "IPYTHONDIR": str(scratch / "ipython"),
@@ -363,6 +369,8 @@ def _kernel_environment(scratch: Path, pin: Mapping[str, str]) -> Iterator[None]
         # Asked for by ipykernel's debugger, whose absence it else reports on the page.
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
     }
+    if dask is not None:
+        settings[DASK_VARIABLE] = dask
     before = {key: os.environ.get(key) for key in settings}
     os.environ.update(settings)
     try:

@@ -37,6 +37,13 @@ NormOption = Annotated[
     Literal["raw", "folded"],
     typer.Option(help="Stored weights, or with the gains of the norms around attention."),
 ]
+DaskOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Compute on the Dask cluster of this scheduler, such as tcp://10.0.0.1:8786.",
+    ),
+]
 
 
 @app.command()
@@ -145,15 +152,18 @@ def survey(
     figure: Annotated[
         Path | None, typer.Option(help="Draw the layer x head map (.png, .svg, .pdf).")
     ] = None,
+    dask: DaskOption = None,
 ) -> None:
     """Score the closure of every head of a model."""
     from .checkpoints.model import open_model
     from .experiments import survey as experiment
+    from .experiments.executors import dask_executor
     from .experiments.results import check_table_path, write_table
 
     if out is not None:
         check_table_path(out)  # before the work, not after it
-    heads = experiment.survey(open_model(model, revision=revision, norm=norm))
+    executor = dask_executor(dask) if dask else None
+    heads = experiment.survey(open_model(model, revision=revision, norm=norm), executor=executor)
     figures = experiment.summary(heads, threshold)
     at = f"@{revision}" if revision else ""
     table = Table(title=f"{heads.attrs['model']}{at} ({norm}): {len(heads)} heads")
@@ -224,6 +234,7 @@ def run(
         typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="Notebook parameter; repeat."),
     ] = None,
     force: Annotated[bool, typer.Option(help="Execute also what is up to date.")] = False,
+    dask: DaskOption = None,
 ) -> None:
     """Execute the notebooks for each model with papermill."""
     from .batch import run as run_batch
@@ -243,6 +254,7 @@ def run(
         revision=revision,
         parameters=parameters,
         force=force,
+        dask=dask,
     )
     table = Table("model", "notebook", "status", "seconds")
     for outcome in outcomes:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
 from scipy import stats
 
 from .experiments.survey import STRONG, THRESHOLDS, sweep
@@ -774,4 +774,46 @@ def simple_constructions(table: pd.DataFrame) -> Figure:
         aspect="equal",
     )
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    return figure
+
+
+def cost_growth(rows: pd.DataFrame, exponents: pd.DataFrame) -> Figure:
+    """Draw how the time of a layer grows, by method.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Columns ``grows`` (what does), ``size``, ``method`` and ``seconds``.
+    exponents : DataFrame
+        Columns ``grows``, ``method`` and ``exponent``, for the legend.
+
+    Returns
+    -------
+    Figure
+        A panel a thing that grows, with logarithmic axes.
+    """
+    styles = {
+        "survey": (TRAINED, "o", "survey"),
+        "factored": (REFERENCE, "s", "FactoredMatrix"),
+        "dense": (CONTROL, "^", "dense"),
+    }
+    panels = list(dict.fromkeys(rows.grows))
+    figure, axes = _subplots(
+        1, len(panels), figsize=(4.2 * len(panels), 3.8), sharey=True, squeeze=False
+    )
+    for ax, grows in zip(axes[0], panels, strict=True):
+        for method, (color, marker, name) in styles.items():
+            part = rows[(rows.grows == grows) & (rows.method == method)]
+            slope = exponents[(exponents.grows == grows) & (exponents.method == method)]
+            if part.empty:
+                continue
+            label = f"{name}: {slope.exponent.item():.2f}"
+            ax.plot(part["size"], part.seconds, marker=marker, color=color, label=label)
+        ax.set_xscale("log", base=2)
+        ax.set_yscale("log")
+        ax.set_xticks(sorted(rows[rows.grows == grows]["size"].unique()))
+        ax.xaxis.set_major_formatter(StrMethodFormatter("{x:.0f}"))
+        ax.set_xlabel(grows)
+        ax.legend(title="exponent", fontsize="small", title_fontsize="small")
+    axes[0, 0].set_ylabel("seconds a layer")
     return figure

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import platform
 import re
+import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -30,6 +33,58 @@ from .reader import Reader, TensorSlice
 from .scales import check_stored_type, explain_missing, scale_of
 
 NORMS = ("raw", "folded")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to open a model that another process has open; small, and can be pickled.
+
+    Parameters
+    ----------
+    source : str
+        Bundled name, absolute path, or ``org/name`` on the hub.
+    revision : str or None
+        On the hub.
+    commit : str or None
+        What the revision was.
+    part : str or None
+    norm : str
+    weights_id : str
+        As `OVModel.weights_id`, which must come out the same.
+    """
+
+    source: str
+    revision: str | None
+    commit: str | None
+    part: str | None
+    norm: str
+    weights_id: str
+
+    # A worker that computes many layers of a model opens it once.
+    @lru_cache(maxsize=2)  # noqa: B019 (recipes are small, and few)
+    def open(self) -> OVModel:
+        """Open the model.
+
+        Returns
+        -------
+        OVModel
+
+        Raises
+        ------
+        CheckpointError
+            If it is not here, or has other weights.
+        """
+        if self.commit is None:
+            model = open_model(self.source, norm=self.norm, part=self.part)
+        else:
+            model = _open_on_hub(self.source, self.revision, self.norm, self.part, self.commit)
+        if model.weights_id != self.weights_id:
+            raise CheckpointError(
+                f"{model.source} on {platform.node()} has the weights {model.weights_id}, expected "
+                f"{self.weights_id}: the worker sees another model than the process that asks. Use "
+                "a folder that both share, or wait until the model is copied whole"
+            )
+        return model
 
 
 @dataclass(frozen=True)
@@ -116,6 +171,10 @@ class OVModel:
         self.license = license
         self.revision = revision
         self.pin: dict[str, str] = {}
+        # Source, revision, commit and part: what is in a `Recipe`.
+        self._origin: tuple[str, str | None, str | None, str | None] | None = None
+        # Readers keep one file open and may be asked from several threads.
+        self._lock = threading.Lock()
         self.architecture = reader.architecture
         self.part = reader.part
         h = self._h = reader.hyperparameters
@@ -175,6 +234,22 @@ class OVModel:
         )
 
     @property
+    def recipe(self) -> Recipe:
+        """What another process needs to open this model.
+
+        Raises
+        ------
+        CheckpointError
+            If the model is only in the memory of this process.
+        """
+        if self._origin is None:
+            raise CheckpointError(
+                f"{self.source} is only in the memory of this process, so no other process can "
+                "read its layers: save it with save_pretrained and open the folder, or use threads"
+            )
+        return Recipe(*self._origin, self.norm, self.weights_id)
+
+    @property
     def weights_id(self) -> str:
         return self._weights_id if isinstance(self._weights_id, str) else self._weights_id()
 
@@ -211,9 +286,11 @@ class OVModel:
     def __getitem__(self, position: int) -> LayerFactors:
         if not 0 <= position < len(self):
             raise IndexError(f"layer {position} of {self.name}, which has layers 0-{len(self) - 1}")
-        self.fetch([position])
         layer = self.layers[position]
-        parts = [self._reader.read(name, rows) for name, rows in self.slices([position])]
+        with self._lock:
+            # Whoever goes through the layers has a bar of their own.
+            self.fetch([position], progress=False)
+            parts = [self._reader.read(name, rows) for name, rows in self.slices([position])]
         O, V = assemble(self.layout, parts, self._h, layer, self.norm)
         return LayerFactors(layer, O, V, self._value_head)
 
@@ -398,12 +475,15 @@ def open_model(
         path = bundled.fetch(entry.name)
         kind = GGUFFile if path.suffix == ".gguf" else ModelFolder
         reader = kind(path, part)
-        return OVModel(entry.name, reader, norm, f"sha256:{entry.sha256}", entry.license)
+        model = OVModel(entry.name, reader, norm, f"sha256:{entry.sha256}", entry.license)
+        model._origin = (entry.name, None, None, part)
+        return model
     if path.is_dir():
         name = _named(path.resolve().name, part)
-        return OVModel(name, ModelFolder(path, part), norm, _stamp(path))
+        return _at_path(OVModel(name, ModelFolder(path, part), norm, _stamp(path)), path, part)
     if path.is_file() and path.suffix == ".gguf":
-        return OVModel(_named(path.stem, part), GGUFFile(path, part), norm, _stamp(path))
+        name = _named(path.stem, part)
+        return _at_path(OVModel(name, GGUFFile(path, part), norm, _stamp(path)), path, part)
     if path.is_file():
         raise CheckpointError(
             f"{path} is a file of no known format; pass a .gguf file, or the folder that holds "
@@ -449,15 +529,24 @@ def _repo_id(name: str) -> str | None:
     return name if is_repo_id(name) and not name.endswith((".gguf", ".safetensors")) else None
 
 
-def _open_on_hub(repo: str, revision: str | None, norm: str, part: str | None) -> OVModel:
+def _at_path(model: OVModel, path: Path, part: str | None) -> OVModel:
+    # Absolute: a worker has another working folder.
+    model._origin = (str(path.resolve()), None, None, part)
+    return model
+
+
+def _open_on_hub(
+    repo: str, revision: str | None, norm: str, part: str | None, sha: str | None = None
+) -> OVModel:
     from .hub import DEFAULT_REVISION, open_hub
 
     revision = revision or DEFAULT_REVISION
-    reader, sha = open_hub(repo, revision, part)
+    reader, sha = open_hub(repo, sha or revision, part)
     shown = "" if revision == DEFAULT_REVISION else revision
     name = _named(registry.short_name(repo), part)
     model = OVModel(name, reader, norm, f"commit:{sha}", "", shown)
     model.pin = {f"{repo}@{revision}": sha}
+    model._origin = (repo, revision, sha, part)
     return model
 
 

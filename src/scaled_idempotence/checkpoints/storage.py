@@ -142,9 +142,12 @@ def take_values(matrix: Tensor, order: RowOrder, h: Hyperparameters, first: int 
     -------
     (G, r, n) Tensor
     """
-    return torch.stack(
-        [matrix[start - first : start - first + h.d_head] for start in order.starts(h)]
-    )
+    starts = order.starts(h)
+    if starts == [starts[0] + g * h.d_head for g in range(len(starts))]:
+        # One after the other: no copy of what can be as large as the outputs.
+        rows = matrix[starts[0] - first : starts[-1] - first + h.d_head]
+        return rows.unflatten(0, (len(starts), h.d_head))
+    return torch.stack([matrix[start - first : start - first + h.d_head] for start in starts])
 
 
 class ValueWeights(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,7 @@ def attainment(
     every_head: bool = False,
     results_dir: str | Path | None = None,
     progress: bool = True,
+    executor: Executor | None = None,
 ) -> pd.DataFrame:
     """Search the capacity of a model's heads and compare it with what they attain.
 
@@ -57,6 +59,8 @@ def attainment(
         its last finished layer.
     progress : bool
         Show a bar over layers.
+    executor : Executor, optional
+        Of `concurrent.futures`: its workers read and compute the layers. In-process if left out.
 
     Returns
     -------
@@ -87,6 +91,7 @@ def attainment(
         attainment_layer,
         results_dir=results_dir,
         progress=progress,
+        executor=executor,
         parameters=parameters,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,11 @@ from .layerwise import layerwise
 
 
 def factorial(
-    model: OVModel, *, results_dir: str | Path | None = None, progress: bool = True
+    model: OVModel,
+    *,
+    results_dir: str | Path | None = None,
+    progress: bool = True,
+    executor: Executor | None = None,
 ) -> pd.DataFrame:
     """Reassign ``K`` and ``D`` separately over the heads of a layer.
 
@@ -28,6 +33,8 @@ def factorial(
         there.
     progress : bool
         Show a bar over layers.
+    executor : Executor, optional
+        Of `concurrent.futures`: its workers read and compute the layers. In-process if left out.
 
     Returns
     -------
@@ -48,7 +55,12 @@ def factorial(
     whole groups move and the slot stays. For MHA a group is one head.
     """
     return layerwise(
-        model, "factorial", factorial_layer, results_dir=results_dir, progress=progress
+        model,
+        "factorial",
+        factorial_layer,
+        results_dir=results_dir,
+        progress=progress,
+        executor=executor,
     )
 
 

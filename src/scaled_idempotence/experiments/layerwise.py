@@ -1,20 +1,27 @@
-"""Run a function over a model's layers: a bar, resumption, identity and an atomic table."""
+"""Run a function over a model's layers: here or elsewhere, resumed, and into atomic tables."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor, as_completed
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
+from filelock import FileLock
 from pyarrow import ArrowInvalid
 
-from ..checkpoints.model import OVModel
+from ..checkpoints.model import LayerFactors, OVModel, Recipe
+from ..errors import ScaledIdempotenceError
+from .executors import executor_or_default
 from .progress import progress_bar
 from .results import code_id, provenance, result_path, write_table
+
+Tables = Mapping[str, pd.DataFrame]
 
 
 def layerwise(
@@ -24,6 +31,7 @@ def layerwise(
     *,
     results_dir: str | Path | None,
     progress: bool,
+    executor: Executor | None = None,
     parameters: Mapping[str, object] | None = None,
 ) -> pd.DataFrame:
     """Make one table out of a table a layer.
@@ -39,6 +47,9 @@ def layerwise(
         Write ``<results_dir>/<model>/<experiment>.parquet``. Until that is there, each finished
         layer is kept beside it, and an interrupted run goes on from those.
     progress : bool
+    executor : Executor, optional
+        Of `concurrent.futures`; the layers are computed by its workers, which read their own. In
+        other processes `score_layer` must be a function of a module.
     parameters : mapping, optional
         Keyword arguments of `score_layer`; JSON values.
 
@@ -50,10 +61,11 @@ def layerwise(
     tables = layerwise_tables(
         model,
         experiment,
-        lambda layer, **options: {experiment: score_layer(layer, **options)},
+        score_layer,
         names=(experiment,),
         results_dir=results_dir,
         progress=progress,
+        executor=executor,
         parameters=parameters,
     )
     return tables[experiment]
@@ -62,11 +74,12 @@ def layerwise(
 def layerwise_tables(
     model: OVModel,
     experiment: str,
-    score_layer: Callable[..., Mapping[str, pd.DataFrame]],
+    score_layer: Callable[..., pd.DataFrame | Tables],
     *,
     names: Sequence[str],
     results_dir: str | Path | None,
     progress: bool,
+    executor: Executor | None = None,
     parameters: Mapping[str, object] | None = None,
     remarks: Mapping[str, object] | None = None,
 ) -> dict[str, pd.DataFrame]:
@@ -78,11 +91,12 @@ def layerwise_tables(
     experiment : str
         For the bar, and for the folder of finished layers.
     score_layer : callable
-        Takes `LayerFactors` and the parameters, gives a table for each name.
+        Takes `LayerFactors` and the parameters, gives a table for each name, or the only one.
     names : sequence of str
         Of the tables, and of their files.
     results_dir : str or Path, optional
     progress : bool
+    executor : Executor, optional
     parameters : mapping, optional
     remarks : mapping, optional
         Further entries of ``attrs``.
@@ -90,37 +104,139 @@ def layerwise_tables(
     Returns
     -------
     dict of str to DataFrame
+
+    Raises
+    ------
+    ScaledIdempotenceError
+        If a worker died. What was finished is kept, as after any interruption.
     """
     parameters = dict(parameters or {})
     identity = provenance(model) | parameters
-    parts = None
+    finished = None
     if results_dir is not None:
         # Layers of other weights, other parameters or other code are not this run's.
         key = json.dumps([identity, code_id()], sort_keys=True)
         digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-        parts = Path(results_dir) / model.label / f".{experiment}-{digest}"
+        folder = Path(results_dir) / model.label
+        finished = _FinishedLayers(folder / f".{experiment}-{digest}", tuple(names))
 
-    def layer_tables(index: int) -> Mapping[str, pd.DataFrame]:
-        files = {name: parts / f"{index:04d}-{name}.parquet" for name in names} if parts else {}
-        if files and all(file.is_file() for file in files.values()):
-            # A table that was damaged after it was written is computed again.
-            with suppress(ArrowInvalid, OSError):
-                return {name: pd.read_parquet(file) for name, file in files.items()}
-        tables = score_layer(model[index], **parameters)
-        for name, file in files.items():
-            write_table(tables[name], file)
-        return tables
+    positions = range(len(model))
+    layers = {p: tables for p in positions if finished and (tables := finished.read(p))}
+    todo = [p for p in positions if p not in layers]
+    job = _Job(model, score_layer, parameters, tuple(names))
+    executor = executor_or_default(executor)
+    results = _computed_here(job, todo) if executor is None else _computed_by(executor, job, todo)
+    bar = progress_bar(positions, f"{experiment} {model.label}", "layer", progress)
+    try:
+        bar.update(len(layers))
+        for position, tables in results:
+            layers[position] = tables
+            if finished:
+                finished.write(position, tables)
+            bar.update()
+    except BrokenExecutor as error:
+        kept = (
+            f"those are kept in {results_dir}, and the same call goes on from them"
+            if finished
+            else "nothing is kept of them; with results_dir= it would be"
+        )
+        raise ScaledIdempotenceError(
+            f"a worker died while it computed {experiment} of {model.label} ({error}). "
+            f"{len(layers)} of {len(positions)} layers were finished; {kept}"
+        ) from error
+    finally:
+        results.close()
+        bar.close()
 
-    bar = progress_bar(range(len(model)), f"{experiment} {model.label}", "layer", progress)
-    layers = [layer_tables(index) for index in bar]
     result = {}
     for name in names:
         # An empty table tells no types, and would turn integers of the others into floats.
-        rows = [layer[name] for layer in layers if len(layer[name])] or [layers[0][name]]
-        result[name] = pd.concat(rows, ignore_index=True)
+        parts = [layers[p][name] for p in positions]
+        parts = [part for part in parts if len(part)] or parts[:1]
+        result[name] = pd.concat(parts, ignore_index=True)
         result[name].attrs = identity | dict(remarks or {})
-        if parts is not None:
-            write_table(result[name], result_path(results_dir, model.label, name))
-    if parts is not None:
-        shutil.rmtree(parts, ignore_errors=True)
+    if finished:
+        # Two runs with different parameters must not leave tables of which each has some.
+        with FileLock(folder / ".lock"):
+            for name, table in result.items():
+                path = result_path(results_dir, model.label, name)
+                write_table(table, path, scratch=finished.folder)
+        finished.remove()
     return result
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What is done to each layer; other processes get the model's recipe and open it themselves."""
+
+    model: OVModel | Recipe
+    score_layer: Callable[..., pd.DataFrame | Tables]
+    parameters: Mapping[str, object]
+    names: tuple[str, ...]
+
+    def score(self, layer: LayerFactors) -> Tables:
+        found = self.score_layer(layer, **self.parameters)
+        return found if isinstance(found, Mapping) else {self.names[0]: found}
+
+    def read_and_score(self, position: int) -> Tables:
+        model = self.model.open() if isinstance(self.model, Recipe) else self.model
+        return self.score(model[position])
+
+
+def _computed_here(job: _Job, positions: Sequence[int]) -> Iterator[tuple[int, Tables]]:
+    """Compute layers in order; the next is read while one is computed."""
+    with ThreadPoolExecutor(1, "layer-reader") as reader:
+        # Never more than two layers are in memory, so nothing here may hold on to a third.
+        ahead = reader.submit(job.model.__getitem__, positions[0]) if positions else None
+        for position, following in zip(positions, [*positions[1:], None], strict=True):
+            layer = ahead.result()
+            ahead = None
+            if following is not None:
+                ahead = reader.submit(job.model.__getitem__, following)
+            tables = job.score(layer)
+            del layer
+            yield position, tables
+
+
+def _computed_by(
+    executor: Executor, job: _Job, positions: Sequence[int]
+) -> Iterator[tuple[int, Tables]]:
+    """Let the executor's workers compute layers; they come as they are finished."""
+    if not isinstance(executor, ThreadPoolExecutor):
+        job = replace(job, model=job.model.recipe)
+    futures = {executor.submit(job.read_and_score, position): position for position in positions}
+    try:
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+@dataclass(frozen=True)
+class _FinishedLayers:
+    """Tables of the layers that are done, on disk until the whole is.
+
+    Several runs may share the folder: each file is whole or not there, all write the same, and
+    who ends first takes the folder away, upon which the others make it anew.
+    """
+
+    folder: Path
+    names: tuple[str, ...]
+
+    def _files(self, position: int) -> dict[str, Path]:
+        return {name: self.folder / f"{position:04d}-{name}.parquet" for name in self.names}
+
+    def read(self, position: int) -> Tables | None:
+        # A table that was damaged after it was written, or is gone, is computed again.
+        with suppress(ArrowInvalid, OSError):
+            files = self._files(position)
+            return {name: pd.read_parquet(file) for name, file in files.items()}
+        return None
+
+    def write(self, position: int, tables: Tables) -> None:
+        for name, file in self._files(position).items():
+            write_table(tables[name], file)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,7 @@ def orientation(
     haar_draws: int = HAAR_DRAWS,
     results_dir: str | Path | None = None,
     progress: bool = True,
+    executor: Executor | None = None,
 ) -> pd.DataFrame:
     """Scramble the orientation of every head's core and compare closure.
 
@@ -48,6 +50,8 @@ def orientation(
         there.
     progress : bool
         Show a bar over layers.
+    executor : Executor, optional
+        Of `concurrent.futures`: its workers read and compute the layers. In-process if left out.
 
     Returns
     -------
@@ -74,6 +78,7 @@ def orientation(
         orientation_layer,
         results_dir=results_dir,
         progress=progress,
+        executor=executor,
         parameters=parameters,
     )
 

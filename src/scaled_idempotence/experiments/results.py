@@ -16,6 +16,7 @@ from ..errors import ScaledIdempotenceError
 
 #: Takes the place of a model's name where something is about all of them.
 ALL_MODELS = "all-models"
+WRITE_ATTEMPTS = 5
 
 
 def provenance(model: OVModel) -> dict[str, str | int]:
@@ -95,7 +96,7 @@ def check_table_path(path: Path) -> None:
         )
 
 
-def write_table(table: pd.DataFrame, path: Path) -> None:
+def write_table(table: pd.DataFrame, path: Path, scratch: Path | None = None) -> None:
     """Write a table as parquet (or CSV, by the ending) so that no reader ever sees half of it.
 
     Parameters
@@ -103,6 +104,9 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
     table : DataFrame
     path : Path
         Ends with ``.parquet`` or ``.csv``.
+    scratch : Path, optional
+        Folder for the unfinished file, on the same disk; where the table goes if left out. What
+        is killed in the middle leaves that file behind.
 
     Raises
     ------
@@ -110,16 +114,26 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
         If the ending is neither.
     """
     check_table_path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
-    os.close(handle)
-    try:
-        write = table.to_parquet if path.suffix == ".parquet" else table.to_csv
-        write(scratch, index=False)
-        os.chmod(scratch, 0o644)  # mkstemp's 0o600 would hide results from a group
-        os.replace(scratch, path)
-    finally:
-        Path(scratch).unlink(missing_ok=True)
+    scratch = scratch or path.parent
+    write = table.to_parquet if path.suffix == ".parquet" else table.to_csv
+    for attempt in range(WRITE_ATTEMPTS):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch.mkdir(parents=True, exist_ok=True)
+        unfinished = None
+        try:
+            handle, unfinished = tempfile.mkstemp(dir=scratch, prefix=f".{path.stem}-")
+            os.close(handle)
+            write(unfinished, index=False)
+            os.chmod(unfinished, 0o644)  # mkstemp's 0o600 would hide results from a group
+            os.replace(unfinished, path)
+            return
+        except FileNotFoundError:
+            # Another run that shares the folder of finished layers has just taken it away.
+            if attempt == WRITE_ATTEMPTS - 1:
+                raise
+        finally:
+            if unfinished is not None:
+                Path(unfinished).unlink(missing_ok=True)
 
 
 def load_result(results_dir: str | Path, label: str, experiment: str) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -38,6 +39,9 @@ REMARKS = {
     "and retrieval has one candidate",
 }
 
+#: Files of the tables, and their names in `Sharing`.
+TABLES = {f"sharing_{field}": field for field in ("pairs", "siblings", "anchors")}
+
 
 @dataclass(frozen=True)
 class Sharing:
@@ -64,6 +68,7 @@ def sharing(
     threshold: float = STRONG,
     results_dir: str | Path | None = None,
     progress: bool = True,
+    executor: Executor | None = None,
 ) -> Sharing:
     """Measure how the heads of a value group act on each other, and how near they are to ``A_V``.
 
@@ -78,6 +83,8 @@ def sharing(
         ``<results_dir>/<model>``.
     progress : bool
         Show a bar over layers.
+    executor : Executor, optional
+        Of `concurrent.futures`: its workers read and compute the layers. In-process if left out.
 
     Returns
     -------
@@ -107,23 +114,23 @@ def sharing(
     >>> len(result.pairs), round(float(result.pairs.rho.median()), 3)
     (26, 0.949)
     """
-    names = {f"sharing_{field}": field for field in ("pairs", "siblings", "anchors")}
-
-    def score(layer: LayerFactors, threshold: float) -> dict[str, pd.DataFrame]:
-        part = sharing_layer(layer, threshold)
-        return {name: getattr(part, field) for name, field in names.items()}
-
     tables = layerwise_tables(
         model,
         "sharing",
-        score,
-        names=list(names),
+        _layer_tables,
+        names=list(TABLES),
         results_dir=results_dir,
         progress=progress,
+        executor=executor,
         parameters={"threshold": threshold},
         remarks={"remark": REMARKS[model.topology]},
     )
-    return Sharing(**{field: tables[name] for name, field in names.items()})
+    return Sharing(**{field: tables[name] for name, field in TABLES.items()})
+
+
+def _layer_tables(layer: LayerFactors, threshold: float) -> dict[str, pd.DataFrame]:
+    part = sharing_layer(layer, threshold)
+    return {name: getattr(part, field) for name, field in TABLES.items()}
 
 
 def sharing_layer(layer: LayerFactors, threshold: float = STRONG) -> Sharing:

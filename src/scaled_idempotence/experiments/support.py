@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,11 @@ from .layerwise import layerwise
 
 
 def support(
-    model: OVModel, *, results_dir: str | Path | None = None, progress: bool = True
+    model: OVModel,
+    *,
+    results_dir: str | Path | None = None,
+    progress: bool = True,
+    executor: Executor | None = None,
 ) -> pd.DataFrame:
     """Describe the support and the latent core of every head.
 
@@ -34,6 +39,8 @@ def support(
         Also write ``<results_dir>/<model>/support.parquet``; an interrupted run goes on from there.
     progress : bool
         Show a bar over layers.
+    executor : Executor, optional
+        Of `concurrent.futures`: its workers read and compute the layers. In-process if left out.
 
     Returns
     -------
@@ -44,7 +51,14 @@ def support(
         ``beta_K`` (13); ``radial``, ``rotation`` and ``leakage`` are ``a``, ``b`` and ``|w|`` (14).
         NaN for heads without a defined closure.
     """
-    return layerwise(model, "support", support_layer, results_dir=results_dir, progress=progress)
+    return layerwise(
+        model,
+        "support",
+        support_layer,
+        results_dir=results_dir,
+        progress=progress,
+        executor=executor,
+    )
 
 
 def support_layer(layer: LayerFactors) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,11 @@ THRESHOLDS = (0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975)
 
 
 def survey(
-    model: OVModel, *, results_dir: str | Path | None = None, progress: bool = True
+    model: OVModel,
+    *,
+    results_dir: str | Path | None = None,
+    progress: bool = True,
+    executor: Executor | None = None,
 ) -> pd.DataFrame:
     """Score the closure of every head of a model.
 
@@ -33,6 +38,8 @@ def survey(
         Also write ``<results_dir>/<model>/survey.parquet``.
     progress : bool
         Show a bar over layers.
+    executor : Executor, optional
+        Of `concurrent.futures`: its workers read and compute the layers. In-process if left out.
 
     Returns
     -------
@@ -50,7 +57,9 @@ def survey(
     >>> round(float(heads.closure.max()), 4)
     0.9533
     """
-    return layerwise(model, "survey", survey_layer, results_dir=results_dir, progress=progress)
+    return layerwise(
+        model, "survey", survey_layer, results_dir=results_dir, progress=progress, executor=executor
+    )
 
 
 def survey_layer(layer: LayerFactors) -> pd.DataFrame:

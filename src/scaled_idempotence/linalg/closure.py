@@ -75,18 +75,58 @@ def scores_from_cores(A: Tensor, B: Tensor, M: Tensor, width: int) -> ClosureSco
     ClosureScores
         Over the broadcast leading dimensions.
     """
-    a2 = A.diagonal(dim1=-2, dim2=-1).sum(-1)
-    b2 = B.diagonal(dim1=-2, dim2=-1).sum(-1)
+    a2, b2 = trace(A), trace(B)
     scale = (a2 * b2).sqrt()
     # Unit factors first: then no weight scale over- or underflows the sixth-order products, and
-    # "zero" has one meaning. A zero factor gives 0 / 0, which the status below accounts for.
+    # "zero" has one meaning. A zero factor gives 0 / 0, which the status accounts for.
     A, B, M = A / a2[..., None, None], B / b2[..., None, None], M / scale[..., None, None]
-    AM, MB = A @ M, M @ B
-    t_t = (A * B).sum((-2, -1))
-    t2_t = (AM * B).sum((-2, -1))
-    t2_t2 = (AM * MB).sum((-2, -1)).clamp_min(0.0)
+    MB = M @ B
+    return scores_from_products(
+        (A * B).sum((-2, -1)),
+        (MB * A).sum((-2, -1)),
+        (A @ M * MB).sum((-2, -1)),
+        scale,
+        A.shape[-1],
+        width,
+    )
 
-    t_zero = (scale == 0) | (t_t <= A.shape[-1] * EPS)
+
+def trace(X: Tensor) -> Tensor:
+    """Trace of each of a batch of matrices; of a Gram, the squared norm of its factor.
+
+    Parameters
+    ----------
+    X : (..., r, r) Tensor
+
+    Returns
+    -------
+    (...) Tensor
+    """
+    return X.diagonal(dim1=-2, dim2=-1).sum(-1)
+
+
+def scores_from_products(
+    t_t: Tensor, t2_t: Tensor, t2_t2: Tensor, scale: Tensor, r: int, width: int
+) -> ClosureScores:
+    """Closure scores from the three inner products of ``T^2`` and ``T`` (5, 6, 26).
+
+    Parameters
+    ----------
+    t_t, t2_t, t2_t2 : (...) Tensor
+        ``<T, T>``, ``<T^2, T>`` and ``<T^2, T^2>`` of ``T = O V^T`` for factors of norm 1.
+    scale : (...) Tensor
+        Product of the factors' true norms.
+    r : int
+        Head dimension.
+    width : int
+        ``d``, the length of the sums behind the entries; sets the size of their rounding.
+
+    Returns
+    -------
+    ClosureScores
+    """
+    t2_t2 = t2_t2.clamp_min(0.0)
+    t_zero = (scale == 0) | (t_t <= r * EPS)
     t2_zero = t2_t2.sqrt() <= 64 * width * EPS * t_t
     status = torch.zeros(t2_t2.shape, dtype=torch.int64)
     status = status.masked_fill(t2_zero, T2_ZERO).masked_fill(t_zero, T_ZERO)
