@@ -56,6 +56,7 @@ import pandas as pd
 from IPython.display import Markdown, display
 
 import scaled_idempotence as si
+from scaled_idempotence.trajectory_plots import CHI_SQUARE_MEDIAN
 from scaled_idempotence.experiments.trajectory import (
     POOLED,
     departures,
@@ -146,7 +147,7 @@ display(
     .hide(axis="index")
     .set_caption("Medians over the heads of a lineage")
 )
-chi = si.plots.CHI_SQUARE_MEDIAN
+chi = CHI_SQUARE_MEDIAN
 first_steps = heads[heads.step == heads.groupby("lineage").step.transform("min")]
 start, end = first_steps.null_ratio.median(), heads[heads.final].null_ratio.median()
 times = end / chi

@@ -265,7 +265,7 @@ if result.measured:
     display(Markdown("\n".join(lines)))
 
 # %% [markdown]
-# ## What this says, and what it does not
+# ## In the paper, and here
 
 # %% tags=["hide-input"]
 if result.measured:

@@ -413,7 +413,7 @@ def _fingerprint(job: _Job) -> str:
     for table in sorted(job.reads.glob("*/*.parquet")) if job.reads else ():
         digest.update(str(table.relative_to(job.reads)).encode())
         digest.update(table.read_bytes())
-    for package in ("torch", "numpy", "scipy", "pandas", "matplotlib", "seaborn"):
+    for package in ("torch", "transformers", "numpy", "scipy", "pandas", "matplotlib", "seaborn"):
         digest.update(f"{package} {version(package)}".encode())
     return digest.hexdigest()
 
