@@ -63,6 +63,7 @@ from scaled_idempotence.experiments.trajectory import (
     step_medians,
 )
 from scaled_idempotence.lineages.live import LIVE, live_recipe
+from scaled_idempotence.trajectory_plots import CHI_SQUARE_MEDIAN
 
 si.plots.set_theme()
 names = lineages.split()
@@ -146,7 +147,7 @@ display(
     .hide(axis="index")
     .set_caption("Medians over the heads of a lineage")
 )
-chi = si.plots.CHI_SQUARE_MEDIAN
+chi = CHI_SQUARE_MEDIAN
 first_steps = heads[heads.step == heads.groupby("lineage").step.transform("min")]
 start, end = first_steps.null_ratio.median(), heads[heads.final].null_ratio.median()
 times = end / chi

@@ -14,7 +14,6 @@ from .experiments.survey import STRONG, THRESHOLDS, sweep
 from .plot_style import CONTROL, REFERENCE, TRAINED
 from .plot_style import set_theme as set_theme
 from .plot_style import subplots as _subplots
-from .trajectory_plots import CHI_SQUARE_MEDIAN as CHI_SQUARE_MEDIAN
 from .trajectory_plots import gaps_over_steps as gaps_over_steps
 from .trajectory_plots import groups_over_steps as groups_over_steps
 from .trajectory_plots import leaving_the_null as leaving_the_null
