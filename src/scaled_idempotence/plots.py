@@ -25,7 +25,6 @@ from .forward_plots import single_heads as single_heads
 from .plot_style import CONTROL, REFERENCE, TRAINED
 from .plot_style import set_theme as set_theme
 from .plot_style import subplots as _subplots
-from .trajectory_plots import CHI_SQUARE_MEDIAN as CHI_SQUARE_MEDIAN
 from .trajectory_plots import gaps_over_steps as gaps_over_steps
 from .trajectory_plots import groups_over_steps as groups_over_steps
 from .trajectory_plots import heads_over_steps as heads_over_steps
