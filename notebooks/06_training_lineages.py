@@ -56,7 +56,6 @@ import pandas as pd
 from IPython.display import Markdown, display
 
 import scaled_idempotence as si
-from scaled_idempotence.trajectory_plots import CHI_SQUARE_MEDIAN
 from scaled_idempotence.experiments.trajectory import (
     POOLED,
     departures,
