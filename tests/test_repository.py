@@ -1,6 +1,7 @@
 """One address of the repository, in one place, changed everywhere by one command."""
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -50,3 +51,10 @@ def test_one_command_changes_it_everywhere(broken_copy):
     assert new in (broken_copy / "_config.yml").read_text()
     assert new in (broken_copy / "notebooks/01_closure_survey.ipynb").read_text()
     assert subprocess.run([sys.executable, script, "fork"], capture_output=True).returncode == 2
+
+
+def test_the_readme_tells_what_the_rehearsal_measured(root):
+    measured = json.loads((root / "benchmarks/results.json").read_text())["rehearsal"]["models"]
+    large = measured["Qwen/Qwen3-235B-A22B"]
+    read, whole = (large[key] / 1e9 for key in ("bytes_sent", "checkpoint_bytes"))
+    assert f"{read:.1f} of the {whole:.0f} GB of Qwen3-235B" in (root / "README.md").read_text()

@@ -143,7 +143,7 @@ def test_a_killed_process_loses_no_finished_layer(tmp_path, one_thread):
 
     with (
         pool() as executor,
-        pytest.raises(ScaledIdempotenceError, match="3 of 6 layers were finished; those are kept"),
+        pytest.raises(ScaledIdempotenceError, match=r"3 of 6 layers .* those are kept"),
     ):
         layerwise(model, "survey", fail_at, executor=executor, **options)
     with pool() as executor:

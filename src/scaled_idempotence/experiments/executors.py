@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
 from functools import cache
 
+from ..checkpoints.model import LayerFactors, OVModel, Recipe
 from ..errors import ScaledIdempotenceError
 
 #: Address of a Dask scheduler, for processes that cannot be given an executor: notebooks' kernels.
@@ -64,3 +67,98 @@ def executor_or_default(executor: Executor | None) -> Executor | None:
     if executor is None and (address := os.environ.get(DASK_VARIABLE)):
         return dask_executor(address)
     return executor
+
+
+@dataclass(frozen=True)
+class Task:
+    """A function to be applied to a layer.
+
+    Parameters
+    ----------
+    model : OVModel or Recipe
+        Other processes get the recipe, and read the layer themselves.
+    position : int
+        Of the layer in the model.
+    score_layer : callable
+        Takes `LayerFactors` and the parameters. For other processes, a function of a module.
+    parameters : mapping
+        Keyword arguments.
+    """
+
+    model: OVModel | Recipe
+    position: int
+    score_layer: Callable[..., object]
+    parameters: Mapping[str, object]
+
+    def read(self) -> LayerFactors:
+        """Read the layer."""
+        model = self.model.open() if isinstance(self.model, Recipe) else self.model
+        return model[self.position]
+
+    def score(self, layer: LayerFactors) -> object:
+        """Apply the function."""
+        return self.score_layer(layer, **self.parameters)
+
+    def read_and_score(self) -> object:
+        """Do both."""
+        return self.score(self.read())
+
+
+def computed(tasks: Sequence[Task], executor: Executor | None) -> Iterator[tuple[int, object]]:
+    """Compute tasks as they come to an end.
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+    executor : Executor or None
+        None is this process, unless the environment names a cluster: in order, and the next layer
+        is read while one is computed.
+
+    Yields
+    ------
+    number : int
+        Of the task.
+    result : object
+
+    Raises
+    ------
+    ScaledIdempotenceError
+        If a worker died.
+    CheckpointError
+        If other processes cannot open a model.
+    """
+    executor = executor_or_default(executor)
+    return _here(tasks) if executor is None else _elsewhere(executor, tasks)
+
+
+def _here(tasks: Sequence[Task]) -> Iterator[tuple[int, object]]:
+    with ThreadPoolExecutor(1, "layer-reader") as reader:
+        # Never more than two layers are in memory, so nothing here may hold on to a third.
+        ahead = reader.submit(tasks[0].read) if tasks else None
+        for number, task in enumerate(tasks):
+            layer = ahead.result()
+            ahead = reader.submit(tasks[number + 1].read) if number + 1 < len(tasks) else None
+            result = task.score(layer)
+            del layer
+            yield number, result
+
+
+def _elsewhere(executor: Executor, tasks: Sequence[Task]) -> Iterator[tuple[int, object]]:
+    if not isinstance(executor, ThreadPoolExecutor):
+        recipes = {id(task.model): task.model.recipe for task in tasks}
+        tasks = [replace(task, model=recipes[id(task.model)]) for task in tasks]
+    futures = {executor.submit(task.read_and_score): number for number, task in enumerate(tasks)}
+    finished = 0
+    try:
+        for future in as_completed(futures):
+            result = future.result()
+            finished += 1
+            yield futures[future], result
+    except BrokenExecutor as error:
+        raise ScaledIdempotenceError(
+            f"a worker died ({error}). {finished} of {len(tasks)} layers were finished before; "
+            "where results_dir= was given those are kept, and the same call goes on from them"
+        ) from error
+    finally:
+        for future in futures:
+            future.cancel()

@@ -5,19 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 from filelock import FileLock
 from pyarrow import ArrowInvalid
 
-from ..checkpoints.model import LayerFactors, OVModel, Recipe
-from ..errors import ScaledIdempotenceError
-from .executors import executor_or_default
+from ..checkpoints.model import OVModel
+from .executors import Task, computed
 from .progress import progress_bar
 from .results import code_id, provenance, result_path, write_table
 
@@ -108,7 +107,7 @@ def layerwise_tables(
     Raises
     ------
     ScaledIdempotenceError
-        If a worker died. What was finished is kept, as after any interruption.
+        If a worker died. With `results_dir` what was finished is kept, as after any interruption.
     """
     parameters = dict(parameters or {})
     identity = provenance(model) | parameters
@@ -123,27 +122,16 @@ def layerwise_tables(
     positions = range(len(model))
     layers = {p: tables for p in positions if finished and (tables := finished.read(p))}
     todo = [p for p in positions if p not in layers]
-    job = _Job(model, score_layer, parameters, tuple(names))
-    executor = executor_or_default(executor)
-    results = _computed_here(job, todo) if executor is None else _computed_by(executor, job, todo)
+    results = computed([Task(model, p, score_layer, parameters) for p in todo], executor)
     bar = progress_bar(positions, f"{experiment} {model.label}", "layer", progress)
     try:
         bar.update(len(layers))
-        for position, tables in results:
-            layers[position] = tables
+        for number, found in results:
+            tables = found if isinstance(found, Mapping) else {names[0]: found}
+            layers[todo[number]] = tables
             if finished:
-                finished.write(position, tables)
+                finished.write(todo[number], tables)
             bar.update()
-    except BrokenExecutor as error:
-        kept = (
-            f"those are kept in {results_dir}, and the same call goes on from them"
-            if finished
-            else "nothing is kept of them; with results_dir= it would be"
-        )
-        raise ScaledIdempotenceError(
-            f"a worker died while it computed {experiment} of {model.label} ({error}). "
-            f"{len(layers)} of {len(positions)} layers were finished; {kept}"
-        ) from error
     finally:
         results.close()
         bar.close()
@@ -163,54 +151,6 @@ def layerwise_tables(
                 write_table(table, path, scratch=finished.folder)
         finished.remove()
     return result
-
-
-@dataclass(frozen=True)
-class _Job:
-    """What is done to each layer; other processes get the model's recipe and open it themselves."""
-
-    model: OVModel | Recipe
-    score_layer: Callable[..., pd.DataFrame | Tables]
-    parameters: Mapping[str, object]
-    names: tuple[str, ...]
-
-    def score(self, layer: LayerFactors) -> Tables:
-        found = self.score_layer(layer, **self.parameters)
-        return found if isinstance(found, Mapping) else {self.names[0]: found}
-
-    def read_and_score(self, position: int) -> Tables:
-        model = self.model.open() if isinstance(self.model, Recipe) else self.model
-        return self.score(model[position])
-
-
-def _computed_here(job: _Job, positions: Sequence[int]) -> Iterator[tuple[int, Tables]]:
-    """Compute layers in order; the next is read while one is computed."""
-    with ThreadPoolExecutor(1, "layer-reader") as reader:
-        # Never more than two layers are in memory, so nothing here may hold on to a third.
-        ahead = reader.submit(job.model.__getitem__, positions[0]) if positions else None
-        for position, following in zip(positions, [*positions[1:], None], strict=True):
-            layer = ahead.result()
-            ahead = None
-            if following is not None:
-                ahead = reader.submit(job.model.__getitem__, following)
-            tables = job.score(layer)
-            del layer
-            yield position, tables
-
-
-def _computed_by(
-    executor: Executor, job: _Job, positions: Sequence[int]
-) -> Iterator[tuple[int, Tables]]:
-    """Let the executor's workers compute layers; they come as they are finished."""
-    if not isinstance(executor, ThreadPoolExecutor):
-        job = replace(job, model=job.model.recipe)
-    futures = {executor.submit(job.read_and_score, position): position for position in positions}
-    try:
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-    finally:
-        for future in futures:
-            future.cancel()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -25,6 +26,7 @@ from ..lineages.audit import compare_contents, content_hash, ov_hashes
 from ..lineages.find import Source, find_lineage
 from ..lineages.series import Checkpoint, Lineage
 from .attainment import samples, search_heads
+from .executors import Task, computed
 from .progress import progress_bar
 from .results import ALL_MODELS, code_id, result_path, write_table
 from .statistics import hierarchical_gap
@@ -81,6 +83,7 @@ def trajectory(
     confidence: float = 0.95,
     results_dir: str | Path | None = None,
     progress: bool = True,
+    executor: Executor | None = None,
 ) -> Trajectory:
     """Follow the heads of training lineages from checkpoint to checkpoint.
 
@@ -113,6 +116,8 @@ def trajectory(
         ``trajectory_gaps``; an interrupted run goes on from its last finished layer.
     progress : bool
         Show bars over training and over checkpoints.
+    executor : Executor, optional
+        Of `concurrent.futures`: its workers read and compute the layers. In-process if left out.
 
     Returns
     -------
@@ -148,7 +153,7 @@ def trajectory(
     parts = None if results_dir is None else Path(results_dir) / ALL_MODELS / PARTS
     heads, audits = [], []
     for one in lineages:
-        scored, audit = _follow(one, parameters, parts, progress)
+        scored, audit = _follow(one, parameters, parts, progress, executor)
         heads.append(scored)
         audits.append(audit)
     tables = {
@@ -174,7 +179,11 @@ def trajectory(
 
 
 def _follow(
-    lineage: Lineage, parameters: dict, parts: Path | None, progress: bool
+    lineage: Lineage,
+    parameters: dict,
+    parts: Path | None,
+    progress: bool,
+    executor: Executor | None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Audit a lineage, then score what is left of it."""
     every = lineage.checkpoints
@@ -197,22 +206,33 @@ def _follow(
         if verdict.status == "used"
     ]
     groups = _groups(used[-1][1], lineage.name, parameters["threshold"], parameters["top"])
-    jobs = [(step, model, content, n) for step, model, content in used for n in range(len(model))]
-    tables = []
-    for step, model, content, n in progress_bar(jobs, f"scoring {lineage.name}", "layer", progress):
-        layer = model.layers[n]
-        options = {key: parameters[key] for key in ("every_head", "n_starts", "max_steps")}
-        options |= {"name": lineage.name, "groups": groups[layer]}
-        key = json.dumps([content[f"layer {layer}"], options, code_id()], sort_keys=True)
-        path = parts / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.parquet" if parts else None
-        table = _kept(path)
-        if table is None:
-            table = trajectory_layer(model[n], **options)
-            if path is not None:
-                write_table(table, path)
-        table.insert(0, "step", step)
-        table.insert(1, "final", step == used[-1][0])
-        tables.append(table)
+    options = {key: parameters[key] for key in ("every_head", "n_starts", "max_steps")}
+    options["name"] = lineage.name
+    steps, tasks, paths = [], [], []
+    for step, model, content in used:
+        for position, layer in enumerate(model.layers):
+            own = options | {"groups": groups[layer]}
+            key = json.dumps([content[f"layer {layer}"], own, code_id()], sort_keys=True)
+            file = f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.parquet"
+            steps.append(step)
+            tasks.append(Task(model, position, trajectory_layer, own))
+            paths.append(parts / file if parts else None)
+    tables = {n: table for n, path in enumerate(paths) if (table := _kept(path)) is not None}
+    todo = [n for n in range(len(tasks)) if n not in tables]
+    results = computed([tasks[n] for n in todo], executor)
+    bar = progress_bar(results, f"scoring {lineage.name}", "layer", progress)
+    bar.total, bar.initial = len(tasks), len(tables)
+    try:
+        for number, table in bar:
+            tables[todo[number]] = table
+            if paths[todo[number]] is not None:
+                write_table(table, paths[todo[number]])
+    finally:
+        results.close()
+    for n, step in enumerate(steps):
+        tables[n].insert(0, "step", step)
+        tables[n].insert(1, "final", step == used[-1][0])
+    tables = [tables[n] for n in range(len(tasks))]
     heads = pd.concat(tables, ignore_index=True)
     heads.insert(0, "lineage", lineage.name)
     heads.insert(1, "topology", used[-1][1].topology)
