@@ -1,6 +1,7 @@
 # Two commands do all the set-up: `make book` and `make test`. See book/reproduce.md.
 PYTHON ?= python3
 MODELS ?= smollm2-135m
+JOBS ?= 2
 NORM ?= raw
 VENV := .venv
 BIN := $(VENV)/bin
@@ -21,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 book: $(STAMP)
-	$(BIN)/scaled-idempotence run $(MODELS)
+	$(BIN)/scaled-idempotence run --jobs $(JOBS) $(MODELS)
 	$(BIN)/python book/_ext/assemble.py
 	$(BIN)/jupyter-book build . --toc _build/_toc.yml --all -W -n --keep-going
 	@echo "The book: $(CURDIR)/$(SITE)"

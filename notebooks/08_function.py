@@ -44,7 +44,7 @@ text = ""  # text file or id of a data set; empty for prose that ships with Pyth
 n_segments = 8  # segments of the text
 length = 256  # tokens of each
 draws = 1  # random changes for each head and segment
-single_heads = 3  # heads of each group that are also changed one at a time; 0 for all
+single_heads = 2  # heads of each group that are also changed one at a time; 0 for all
 single_segments = 2  # segments for one head at a time, and for the curves
 max_gigabytes = 4.0  # stored weights up to which the model is run
 

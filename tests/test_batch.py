@@ -165,6 +165,39 @@ def test_a_notebook_about_all_models_is_executed_once_and_one_that_reads_results
     ]
 
 
+def test_several_at_a_time_give_the_same_pages(folder, tmp_path):
+    reads = notebook(
+        "from pathlib import Path; print(len(list(Path(results_dir).glob('*/*.parquet'))))",
+        parameters='results_dir = "results"',
+        scope={"scope": "once", "reads": "results"},
+    )
+    writes = notebook(
+        "import os; from pathlib import Path; folder = Path(results_dir) / model\n"
+        "folder.mkdir(parents=True, exist_ok=True); (folder / 'a.parquet').touch()\n"
+        "print(model, os.environ['OMP_NUM_THREADS'])"
+    )
+    nbformat.write(reads, folder / "05_reads.ipynb")
+    nbformat.write(writes, folder / "06_writes.ipynb")
+    outcomes = batch.run(
+        [MODEL, "smollm2-135m"],
+        notebooks=["broken", "reads", "writes"],
+        out=tmp_path,
+        progress=False,
+        jobs=2,
+    )
+    assert [(o.model, o.notebook, o.status) for o in outcomes] == [
+        (MODEL, "02_broken", "failed"),
+        (MODEL, "06_writes", "executed"),
+        ("smollm2-135m", "02_broken", "failed"),
+        ("smollm2-135m", "06_writes", "executed"),
+        ("all-models", "05_reads", "executed"),
+    ]
+    assert text_of(tmp_path / "executed/all-models/05_reads.ipynb") == "2\n"
+    assert text_of(tmp_path / "executed" / MODEL / "06_writes.ipynb").startswith(f"{MODEL} ")
+    with pytest.raises(NotebookError, match="jobs is 0"):
+        batch.run([MODEL], out=tmp_path, jobs=0)
+
+
 def test_an_unknown_scope_is_told(folder, tmp_path):
     nbformat.write(notebook("print(1)", scope={"scope": "twice"}), folder / "05_odd.ipynb")
     with pytest.raises(NotebookError, match=r"05_odd has the metadata .*twice"):

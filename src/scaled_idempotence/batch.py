@@ -10,10 +10,12 @@ import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +23,7 @@ import nbformat
 import papermill
 import yaml
 from papermill.exceptions import PapermillExecutionError
+from tqdm import tqdm
 
 from .checkpoints.bundled import BUNDLED, cache_folder
 from .checkpoints.hub import PINS_VARIABLE
@@ -232,6 +235,7 @@ def run(
     force: bool = False,
     progress: bool = True,
     dask: str | None = None,
+    jobs: int = 1,
 ) -> list[Outcome]:
     """Execute notebooks for models.
 
@@ -254,6 +258,9 @@ def run(
     progress : bool
     dask : str, optional
         Address of a Dask scheduler, on whose workers the notebooks' experiments are computed.
+    jobs : int
+        Notebooks at a time, each in a process with its part of the cores. What reads the tables of
+        the others still comes last.
 
     Returns
     -------
@@ -265,6 +272,8 @@ def run(
     ScaledIdempotenceError
         If a model, a notebook or a parameter does not exist; nothing was executed then.
     """
+    if jobs < 1:
+        raise NotebookError(f"jobs is {jobs}, expected at least 1 notebook at a time")
     paths = find_notebooks(notebooks)
     typed = check_parameters(paths, parameters or {})
     out = Path(out).resolve()
@@ -275,24 +284,65 @@ def run(
     for _, model in opened:
         model.fetch(progress=progress)  # here and not in a kernel, where no bar would show
     scopes = {path: scope_of(path) for path in paths}
-    jobs: list[tuple[Path, str, OVModel | None]] = [
-        (path, name, model) for name, model in opened for path in paths if not scopes[path].once
+
+    def job(path: Path, name: str = "", model: OVModel | None = None) -> _Job:
+        values: dict[str, object] = {"results_dir": "results", **typed[path]}
+        read = out / "results" if scopes[path].reads_results else None
+        if model is None:
+            return _Job(path, ALL_MODELS, values, reads=read)
+        values |= {"model": _portable(name), "norm": norm, "revision": revision or ""}
+        return _Job(path, model.label, values, model.weights_id, model.pin, read)
+
+    first = [
+        job(path, name, model) for name, model in opened for path in paths if not scopes[path].once
     ]
     once = [path for path in paths if scopes[path].once]
-    once.sort(key=lambda path: scopes[path].reads_results)  # stable: else in the book's order
-    jobs += [(path, ALL_MODELS, None) for path in once]
+    first += [job(path) for path in once if not scopes[path].reads_results]
+    last = [job(path) for path in once if scopes[path].reads_results]
+    bar = progress_bar(range(len(first) + len(last)), "notebooks", "notebook", progress)
+    options = {"out": out, "force": force, "progress": progress and jobs == 1, "dask": dask}
     outcomes = []
-    bar = progress_bar(jobs, "notebooks", "notebook", progress)
-    for path, name, model in bar:
-        label = ALL_MODELS if model is None else model.label
-        bar.set_postfix_str(f"{label} {path.stem}")
-        values: dict[str, object] = {"results_dir": "results"}
-        if model is not None:
-            values |= {"model": _portable(name), "norm": norm, "revision": revision or ""}
-        read = out / "results" if scopes[path].reads_results else None
-        job = _Job(path, label, values | typed[path], model, read)
-        outcomes.append(_execute(job, out, force, progress, dask))
+    with bar:
+        # What reads the tables of the others waits for all of them.
+        for part in (first, last):
+            outcomes += _execute_all(part, min(jobs, len(part)), options, bar)
     return outcomes
+
+
+def _execute_all(
+    todo: Sequence[_Job], workers: int, options: Mapping[str, object], bar: tqdm
+) -> list[Outcome]:
+    """Execute notebooks, here or in several processes, and give the outcomes in their order."""
+    outcomes: dict[int, Outcome] = {}
+    if workers <= 1:
+        for number, job in enumerate(todo):
+            bar.set_postfix_str(f"{job.label} {job.path.stem}")
+            outcomes[number] = _execute(job, **options)
+            bar.update()
+    else:
+        with ProcessPoolExecutor(
+            workers, get_context("spawn"), initializer=_share_cores, initargs=(workers,)
+        ) as pool:
+            futures = {pool.submit(_execute, job, **options): n for n, job in enumerate(todo)}
+            try:
+                for future in as_completed(futures):
+                    job = todo[futures[future]]
+                    try:
+                        outcome = future.result()
+                    except BrokenExecutor:
+                        message = "the process that executed it, or one beside it, was killed"
+                        outcome = Outcome(job.label, job.path.stem, "failed", message=message)
+                    outcomes[futures[future]] = outcome
+                    bar.set_postfix_str(f"{job.label} {job.path.stem}")
+                    bar.update()
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+    return [outcomes[number] for number in range(len(todo))]
+
+
+def _share_cores(workers: int) -> None:
+    """Give each kernel its part of the cores; more threads than cores slow all of them down."""
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
 
 
 def _portable(name: str) -> str:
@@ -310,7 +360,8 @@ class _Job:
     path: Path
     label: str
     values: Mapping[str, object]
-    model: OVModel | None = None
+    weights_id: str = ""
+    pin: Mapping[str, str] = field(default_factory=dict)
     reads: Path | None = None  # a folder of tables
 
 
@@ -330,7 +381,7 @@ def _execute(job: _Job, out: Path, force: bool, progress: bool, dask: str | None
         try:
             out.mkdir(parents=True, exist_ok=True)
             _train(job, progress)
-            with _kernel_environment(Path(scratch), job.model.pin if job.model else {}, dask):
+            with _kernel_environment(Path(scratch), job.pin, dask):
                 papermill.execute_notebook(
                     str(path),
                     str(copy),
@@ -408,8 +459,7 @@ def _fingerprint(job: _Job) -> str:
     digest = hashlib.sha256(job.path.read_bytes())
     digest.update(json.dumps(dict(job.values), sort_keys=True).encode())
     digest.update(code_id().encode())
-    if job.model is not None:
-        digest.update(job.model.weights_id.encode())
+    digest.update(job.weights_id.encode())
     for table in sorted(job.reads.glob("*/*.parquet")) if job.reads else ():
         digest.update(str(table.relative_to(job.reads)).encode())
         digest.update(table.read_bytes())

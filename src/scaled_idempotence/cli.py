@@ -264,6 +264,9 @@ def run(
     ] = None,
     force: Annotated[bool, typer.Option(help="Execute also what is up to date.")] = False,
     dask: DaskOption = None,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=1, help="Notebooks at a time, each its own process.")
+    ] = 1,
 ) -> None:
     """Execute the notebooks for each model with papermill."""
     from .batch import run as run_batch
@@ -284,6 +287,7 @@ def run(
         parameters=parameters,
         force=force,
         dask=dask,
+        jobs=jobs,
     )
     table = Table("model", "notebook", "status", "seconds")
     for outcome in outcomes:
@@ -294,8 +298,12 @@ def run(
     failures = [outcome for outcome in outcomes if outcome.status == "failed"]
     for outcome in failures:
         errors.print(
-            f"{escape(outcome.model)} {outcome.notebook} failed in {escape(outcome.message)}\n"
-            f"  the notebook as far as it came: {escape(str(outcome.path))}",
+            f"{escape(outcome.model)} {outcome.notebook} failed in {escape(outcome.message)}"
+            + (
+                f"\n  the notebook as far as it came: {escape(str(outcome.path))}"
+                if outcome.path
+                else ""
+            ),
             soft_wrap=True,
         )
     if failures:
