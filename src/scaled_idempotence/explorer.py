@@ -308,7 +308,7 @@ def _figures() -> dict:
     from bokeh.palettes import Viridis256
     from bokeh.plotting import figure
 
-    from .plots import CONTROL, REFERENCE, TRAINED
+    from .plots.style import CONTROL, REFERENCE, TRAINED
 
     common = {"toolbar_location": None, "sizing_mode": "stretch_width", "min_width": 100}
     cells = ColumnDataSource({"layer": [], "head": [], "closure": []})

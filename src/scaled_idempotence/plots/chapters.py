@@ -1,4 +1,4 @@
-"""Figures: one function a figure, each takes result tables and gives a matplotlib Figure."""
+"""Figures of the chapters on weights: closure, geometry, orientation, capacity, sharing."""
 
 from __future__ import annotations
 
@@ -7,30 +7,11 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter, StrMethodFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 from scipy import stats
 
-from .comparison_plots import attainment_by_model as attainment_by_model
-from .comparison_plots import claims_map as claims_map
-from .comparison_plots import closure_by_model as closure_by_model
-from .comparison_plots import depth_by_model as depth_by_model
-from .comparison_plots import sharing_by_model as sharing_by_model
-from .comparison_plots import sign_by_model as sign_by_model
-from .experiments.survey import STRONG, THRESHOLDS, sweep
-from .forward_plots import activation_cosines as activation_cosines
-from .forward_plots import activation_gain as activation_gain
-from .forward_plots import dose_response as dose_response
-from .forward_plots import interventions as interventions
-from .forward_plots import single_heads as single_heads
-from .plot_style import CONTROL, REFERENCE, TRAINED
-from .plot_style import set_theme as set_theme
-from .plot_style import subplots as _subplots
-from .trajectory_plots import gaps_over_steps as gaps_over_steps
-from .trajectory_plots import groups_over_steps as groups_over_steps
-from .trajectory_plots import heads_over_steps as heads_over_steps
-from .trajectory_plots import leaving_the_null as leaving_the_null
-from .trajectory_plots import losses as losses
-from .trajectory_plots import spectra_over_steps as spectra_over_steps
+from ..experiments.survey import STRONG, THRESHOLDS, sweep
+from .style import CONTROL, REFERENCE, TRAINED, subplots
 
 
 def closure_map(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
@@ -51,7 +32,7 @@ def closure_map(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
     n_heads, n_layers = grid.shape
     width = float(np.clip(0.28 * n_layers + 2.0, 5.0, 13.0))
     height = float(np.clip(0.28 * n_heads + 1.2, 2.2, 9.0))
-    figure, axes = _subplots(figsize=(width, height))
+    figure, axes = subplots(figsize=(width, height))
     sns.heatmap(
         grid,
         ax=axes,
@@ -93,7 +74,7 @@ def closure_distribution(heads: pd.DataFrame, threshold: float = STRONG) -> Figu
     """
     trained = heads.closure.dropna()
     control = heads.wrong_v_closure.dropna()
-    figure, (left, right) = _subplots(1, 2, figsize=(10.5, 3.8))
+    figure, (left, right) = subplots(1, 2, figsize=(10.5, 3.8))
     sns.ecdfplot(x=trained, ax=left, color=TRAINED, label="trained pair $O_h V_{g(h)}^T$")
     if len(control):
         sns.ecdfplot(
@@ -139,7 +120,7 @@ def threshold_sweep(
     Figure
     """
     table = sweep(heads, thresholds)
-    figure, axes = _subplots(figsize=(6.4, 3.6))
+    figure, axes = subplots(figsize=(6.4, 3.6))
     axes.plot(table.threshold, table.share, "o-", color=TRAINED, label="trained pairs")
     if table.wrong_v.notna().all():
         n_control = heads.wrong_v_closure.notna().sum()
@@ -173,7 +154,7 @@ def gain_and_sign(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
     defined = heads[heads.closure.notna()]
     sign = np.where(defined.alpha < 0, "negative", "positive")
     relative = defined.return_gain / defined.return_gain.median()
-    figure, (left, right) = _subplots(1, 2, figsize=(10.5, 3.8), sharey=True)
+    figure, (left, right) = subplots(1, 2, figsize=(10.5, 3.8), sharey=True)
     style = {
         "hue": sign,
         "style": sign,
@@ -211,7 +192,7 @@ def closure_by_layer(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
     -------
     Figure
     """
-    figure, axes = _subplots(figsize=(8.5, 3.6))
+    figure, axes = subplots(figsize=(8.5, 3.6))
     strong = heads.closure >= threshold
     axes.plot(heads.layer[~strong], heads.closure[~strong], "o", color=TRAINED, alpha=0.45, ms=4)
     axes.plot(heads.layer[strong], heads.closure[strong], "D", color=CONTROL, ms=5)
@@ -237,7 +218,7 @@ def core_anatomy(cores: dict[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
     Figure
         A row a head. Cores are scaled to unit largest entry, so colours compare shapes.
     """
-    figure, grid = _subplots(
+    figure, grid = subplots(
         len(cores), 3, figsize=(10.5, 3.4 * len(cores)), squeeze=False, sharex=True, sharey=True
     )
     for row, (label, (K, cosines)) in zip(grid, cores.items(), strict=True):
@@ -272,7 +253,7 @@ def principal_angles(
     -------
     Figure
     """
-    figure, axes = _subplots(figsize=(7.5, 3.8))
+    figure, axes = subplots(figsize=(7.5, 3.8))
     order = np.arange(1, cosines.shape[1] + 1)
     strong = closure >= threshold
     axes.plot(order, cosines[~strong].T, color=TRAINED, alpha=0.12, linewidth=0.8)
@@ -302,7 +283,7 @@ def latent_against_closure(support: pd.DataFrame, threshold: float = STRONG) -> 
     -------
     Figure
     """
-    figure, axes = _subplots(figsize=(5.8, 4.6))
+    figure, axes = subplots(figsize=(5.8, 4.6))
     points = axes.scatter(
         support.latent_closure, support.closure, c=support.isotropy, cmap="viridis", s=18
     )
@@ -332,7 +313,7 @@ def response_plane(support: pd.DataFrame, threshold: float = STRONG) -> Figure:
     -------
     Figure
     """
-    figure, axes = _subplots(figsize=(6.8, 4.4))
+    figure, axes = subplots(figsize=(6.8, 4.4))
     strong = support.closure >= threshold
     shades = {"cmap": "magma_r", "vmin": 0, "vmax": support.leakage.max()}
     for mask, marker, size, label in ((~strong, "o", 18, "ordinary"), (strong, "D", 34, "strong")):
@@ -369,7 +350,7 @@ def interaction_by_layer(layers: pd.DataFrame) -> Figure:
     -------
     Figure
     """
-    figure, axes = _subplots(figsize=(8.5, 3.6))
+    figure, axes = subplots(figsize=(8.5, 3.6))
     axes.axhline(0, color=REFERENCE, linewidth=1, linestyle=":")
     axes.plot(layers.index, layers.interaction, "o", color=TRAINED, label="trained pairs")
     axes.plot(layers.index, layers.control_interaction, "x", color=CONTROL, label="wrong $V$")
@@ -395,7 +376,7 @@ def trained_against_scrambled(orientation: pd.DataFrame) -> Figure:
     Figure
         Left, a mark a head and kind of scramble on logarithmic axes; right, layer medians.
     """
-    figure, (left, right) = _subplots(1, 2, figsize=(10.5, 4.2))
+    figure, (left, right) = subplots(1, 2, figsize=(10.5, 4.2))
     kinds = (
         ("permutation_closure", CONTROL, "x", "signed permutations"),
         ("haar_closure", "#009E73", "+", "Haar rotations"),
@@ -438,7 +419,7 @@ def closure_against_null(orientation: pd.DataFrame, threshold: float = STRONG) -
     -------
     Figure
     """
-    figure, axes = _subplots(figsize=(6.8, 4.4))
+    figure, axes = subplots(figsize=(6.8, 4.4))
     strong = orientation.closure >= threshold
     for mask, color, marker, label in (
         (~strong, TRAINED, "o", "ordinary heads"),
@@ -481,7 +462,7 @@ def null_distribution(ratios: dict[str, np.ndarray]) -> Figure:
     -------
     Figure
     """
-    figure, axes = _subplots(figsize=(5.4, 4.4))
+    figure, axes = subplots(figsize=(5.4, 4.4))
     palette = sns.color_palette("colorblind", len(ratios))
     largest = 0.0
     for color, (label, values) in zip(palette, ratios.items(), strict=True):
@@ -513,7 +494,7 @@ def multiplication_tables(products: pd.DataFrame, strong: set[int] = frozenset()
     groups = products.value_head.unique()
     S = products[products.value_head == groups[0]].left_head.nunique()
     side = float(np.clip(0.5 * S, 2.4, 5.0))
-    figure, grid = _subplots(
+    figure, grid = subplots(
         len(groups), 2, figsize=(2 * side + 2.5, side * len(groups)), squeeze=False
     )
     sides = (
@@ -562,7 +543,7 @@ def gain_inheritance(pairs: pd.DataFrame, paper: pd.DataFrame) -> Figure:
     Figure
         Left, the ratio ``rho``; right, the squared cosine of the product with its left factor.
     """
-    figure, (left, right) = _subplots(1, 2, figsize=(10.5, 3.8))
+    figure, (left, right) = subplots(1, 2, figsize=(10.5, 3.8))
     rows = [("siblings", pairs.rho, TRAINED)]
     if pairs.control_rho.notna().any():
         rows.append(("next value group", pairs.control_rho, CONTROL))
@@ -598,7 +579,7 @@ def bound_against_residual(pairs: pd.DataFrame) -> Figure:
     -------
     Figure
     """
-    figure, axes = _subplots(figsize=(5.4, 4.2))
+    figure, axes = subplots(figsize=(5.4, 4.2))
     finite = pairs[np.isfinite(pairs.bound)]
     axes.plot(finite.bound, finite.residual, "o", color=TRAINED, ms=5, alpha=0.7)
     values = finite[["bound", "residual"]]
@@ -631,7 +612,7 @@ def anchors(table: pd.DataFrame, threshold: float = STRONG) -> Figure:
         Left, the two shares (what is missing to 1 is outside of the algebra); right, squared
         cosine with the trained anchor against the best other one of the layer.
     """
-    figure, (left, right) = _subplots(1, 2, figsize=(10.5, 4.2))
+    figure, (left, right) = subplots(1, 2, figsize=(10.5, 4.2))
     strong = table.closure >= threshold
     for mask, color, marker, label in (
         (~strong, TRAINED, "o", "ordinary heads"),
@@ -678,7 +659,7 @@ def landscape(paths: dict[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
     -------
     Figure
     """
-    figure, axes = _subplots(figsize=(7.5, 4.0))
+    figure, axes = subplots(figsize=(7.5, 4.0))
     palette = sns.color_palette("colorblind", len(paths))
     for color, (label, (t, closure)) in zip(palette, paths.items(), strict=True):
         axes.plot(t, closure, color=color, label=label)
@@ -707,7 +688,7 @@ def capacity_by_layer(table: pd.DataFrame) -> Figure:
     """
     blind = table[table["sample"] == "hash"].sort_values(["layer", "head"])
     x = blind.layer + 0.3 * (blind.groupby("layer").cumcount() - 0.5)
-    figure, (left, right) = _subplots(1, 2, figsize=(10.5, 4.0), sharex=True)
+    figure, (left, right) = subplots(1, 2, figsize=(10.5, 4.0), sharex=True)
     left.vlines(x, blind.closure, blind.capacity, color=REFERENCE, alpha=0.4, linewidth=1)
     left.plot(x, blind.capacity, "^", color="#009E73", ms=5, label="capacity (lower bound)")
     left.plot(x, blind.closure, "o", color=TRAINED, ms=4, label="trained")
@@ -742,7 +723,7 @@ def strong_against_matched(table: pd.DataFrame) -> Figure:
     long = both.melt(
         id_vars="sample", value_vars=["closure", "capacity", "attainment"], var_name="quantity"
     )
-    figure, axes = _subplots(figsize=(7.5, 4.0))
+    figure, axes = subplots(figsize=(7.5, 4.0))
     style = {"x": "quantity", "y": "value", "hue": "sample", "hue_order": ["strong", "matched"]}
     palette = [CONTROL, TRAINED]
     sns.boxplot(
@@ -770,7 +751,7 @@ def simple_constructions(table: pd.DataFrame) -> Figure:
     Figure
     """
     heads = table.drop_duplicates(["layer", "head"])
-    figure, axes = _subplots(figsize=(5.8, 4.6))
+    figure, axes = subplots(figsize=(5.8, 4.6))
     for column, color, marker, label in (
         ("sorted_pairing", CONTROL, "x", "sorted pairing"),
         ("shifted_pairing", TRAINED, "o", "shifted pairing"),
@@ -785,46 +766,4 @@ def simple_constructions(table: pd.DataFrame) -> Figure:
         aspect="equal",
     )
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
-    return figure
-
-
-def cost_growth(rows: pd.DataFrame, exponents: pd.DataFrame) -> Figure:
-    """Draw how the time of a layer grows, by method.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        Columns ``grows`` (what does), ``size``, ``method`` and ``seconds``.
-    exponents : DataFrame
-        Columns ``grows``, ``method`` and ``exponent``, for the legend.
-
-    Returns
-    -------
-    Figure
-        A panel a thing that grows, with logarithmic axes.
-    """
-    styles = {
-        "survey": (TRAINED, "o", "survey"),
-        "factored": (REFERENCE, "s", "FactoredMatrix"),
-        "dense": (CONTROL, "^", "dense"),
-    }
-    panels = list(dict.fromkeys(rows.grows))
-    figure, axes = _subplots(
-        1, len(panels), figsize=(4.2 * len(panels), 3.8), sharey=True, squeeze=False
-    )
-    for ax, grows in zip(axes[0], panels, strict=True):
-        for method, (color, marker, name) in styles.items():
-            part = rows[(rows.grows == grows) & (rows.method == method)]
-            slope = exponents[(exponents.grows == grows) & (exponents.method == method)]
-            if part.empty:
-                continue
-            label = f"{name}: {slope.exponent.item():.2f}"
-            ax.plot(part["size"], part.seconds, marker=marker, color=color, label=label)
-        ax.set_xscale("log", base=2)
-        ax.set_yscale("log")
-        ax.set_xticks(sorted(rows[rows.grows == grows]["size"].unique()))
-        ax.xaxis.set_major_formatter(StrMethodFormatter("{x:.0f}"))
-        ax.set_xlabel(grows)
-        ax.legend(title="exponent", fontsize="small", title_fontsize="small")
-    axes[0, 0].set_ylabel("seconds a layer")
     return figure

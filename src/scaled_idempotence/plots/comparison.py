@@ -12,10 +12,10 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 from scipy import stats
 
-from .claims import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN
-from .claims.pages import SYMBOLS
-from .experiments.survey import STRONG
-from .plot_style import CONTROL, REFERENCE, TRAINED, subplots
+from ..claims import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN
+from ..claims.pages import SYMBOLS
+from ..experiments.survey import STRONG
+from .style import CONTROL, REFERENCE, TRAINED, subplots
 
 # A third of Okabe and Ito's colours.
 THIRD = "#009E73"

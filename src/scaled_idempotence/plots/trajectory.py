@@ -12,8 +12,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from scipy import stats
 
-from .experiments.trajectory import POOLED, QUANTITIES
-from .plot_style import CONTROL, REFERENCE, TRAINED, subplots
+from ..experiments.trajectory import POOLED, QUANTITIES
+from .style import CONTROL, REFERENCE, TRAINED, subplots
 
 #: A colour and a dash pattern a lineage: either tells them apart.
 STYLES = (

@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, StrMethodFormatter
 
-from .experiments.survey import STRONG
-from .plot_style import CONTROL, REFERENCE, TRAINED, subplots
+from ..experiments.survey import STRONG
+from .style import CONTROL, REFERENCE, TRAINED, subplots
 
 GREEN = "#009E73"
 PURPLE = "#CC79A7"
