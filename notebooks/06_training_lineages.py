@@ -45,7 +45,7 @@ results_dir = "results"  # tables go to <results_dir>/all-models/
 steps = 0  # of training, for live lineages; 0 for the recipe's own
 scale = 1  # of live lineages: a factor of the width and the number of heads
 checkpoints = 0  # of each lineage, spread over log steps; 0 for all, of public ones four
-top = 0.25  # share of the heads of a lineage called strong, by final closure; 0 for P >= 0.9
+top = 0.25  # share of the heads of a lineage called strong, by final closure; 0 for all from 0.9 on
 n_starts = 1  # searches of the capacity of a head, beside the one from the trained orientation
 max_steps = 50  # steps allowed to each search
 
