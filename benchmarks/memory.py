@@ -34,8 +34,9 @@ LAYER = {
 READ = ("self_attn.v_proj.weight", "self_attn.o_proj.weight")
 FACTOR_BYTES = 8 * D * HEAD_DIM * (HEADS + VALUE_HEADS)  # of one layer, in float64
 
-# Both print their own peak; Linux counts it in kilobytes.
-PEAK = "import resource; print(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+# Both print their own peak.
+PEAK = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+PEAK += "import report; print(report.peak_so_far())"
 INTERPRETER = (
     "import scaled_idempotence as si\n"
     "si.survey(si.open_model('minilm-l6'), progress=False)  # whatever is imported on the way\n"

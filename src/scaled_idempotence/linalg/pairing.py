@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -64,34 +63,33 @@ def layer_scores(O: Tensor, V: Tensor, value_head: Tensor) -> LayerScores:
     """
     H, d, r = O.shape
     G = V.shape[0]
-    B = torch.cat([gram(block) for _, block in _packed(V, 1)])
+    # As most checkpoints keep them, both are views: rows of all value heads, columns of all heads.
+    rows = V.mT.reshape(G * r, d)
+    B = rows.view(G, r, d) @ rows.view(G, r, d).mT
     b2 = trace(B)
     B = B / b2[:, None, None]
-    rows = V.mT.reshape(G * r, d)  # as most checkpoints keep it: no copy
+    A = grams(O)
+    a2 = trace(A)
+    A = A / a2[:, None, None]
+    scale = (a2[:, None] * b2).sqrt()
     cores = torch.empty(H, r, r, dtype=torch.float64)
-    blocks, start = [], 0
-    for flat, block in _packed(O, G):
-        n = len(block)
-        A = gram(block)
-        a2 = trace(A)
-        A = A / a2[:, None, None]
-        scale = (a2[:, None] * b2).sqrt()
+    t2_t, t2_t2 = torch.empty_like(scale), torch.empty_like(scale)
+    step = max(1, 2 * BLOCK_BYTES // (8 * G * r * r))
+    for start in range(0, H, step):
+        block = slice(start, min(start + step, H))
+        n = block.stop - start
         # [g, i, h, j]: row i and column j of the core of output factor h with value factor g.
-        M = (rows @ flat).view(G, r, n, r)
-        own = value_head[start : start + n]
-        cores[start : start + n] = M[own, :, torch.arange(n)]
-        M /= scale.T[:, None, :, None]
-        t2_t, t2_t2 = torch.empty_like(scale), torch.empty_like(scale)
+        M = (rows @ O[block].transpose(0, 1).reshape(d, n * r)).view(G, r, n, r)
+        cores[block] = M[value_head[block], :, torch.arange(n)]
+        M /= scale[block].T[:, None, :, None]
         for g in range(G):
             # Rows (i, h) lie one after the other, so that this is one tall product.
             MB = (M[g].reshape(r * n, r) @ B[g]).view(r, n, r).transpose(0, 1)
-            t2_t[:, g] = (MB * A).sum((1, 2))
+            t2_t[block, g] = (MB * A[block]).sum((1, 2))
             # <A M, M B> as <A, M B M^T>: no A M of every pairing.
-            t2_t2[:, g] = (MB @ M[g].permute(1, 2, 0) * A).sum((1, 2))
-        t_t = A.flatten(1) @ B.flatten(1).T
-        blocks.append(scores_from_products(t_t, t2_t, t2_t2, scale, r, d))
-        start += n
-    table = ClosureScores(*(torch.cat(field) for field in zip(*blocks, strict=True)))
+            t2_t2[block, g] = (MB @ M[g].permute(1, 2, 0) * A[block]).sum((1, 2))
+    t_t = A.flatten(1) @ B.flatten(1).T
+    table = scores_from_products(t_t, t2_t, t2_t2, scale, r, d)
     own = ClosureScores(*(field.gather(1, value_head[:, None]).squeeze(1) for field in table))
     # The value factors of all heads side by side would be another layer in memory: of those few
     # that need it they are taken.
@@ -104,37 +102,33 @@ def layer_scores(O: Tensor, V: Tensor, value_head: Tensor) -> LayerScores:
     return LayerScores(own, cores, table.closure)
 
 
-def _packed(factors: Tensor, n_partners: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Give the factors a block at a time, side by side, as products run fastest on them.
+def grams(factors: Tensor) -> Tensor:
+    """Gram matrix of each of many factors that lie side by side in one matrix.
 
-    In a checkpoint the rows of a head lie a power of two apart, and of a cache that is addressed
-    by the last bits of an address such rows use a small part only: the Gram of a head then takes
-    twice the time. Rows an odd number of cache lines apart use all of it, for one copy of a block.
+    In a checkpoint the rows of a head are a power of two apart, and of a cache that is addressed by
+    the last bits of an address such rows use a small part only: a Gram then takes more than twice
+    the time. Rows an odd number of cache lines apart use all of it, for a copy of a few heads.
 
     Parameters
     ----------
     factors : (n, d, r) Tensor
-    n_partners : int
-        Value factors that each block is to be multiplied with.
 
-    Yields
-    ------
-    flat : (d, m * r) Tensor
-        Overwritten by the next block.
-    block : (m, d, r) Tensor
-        The same memory, by factor.
+    Returns
+    -------
+    (n, r, r) Tensor
     """
     n, d, r = factors.shape
-    step = max(1, min(n, BLOCK_BYTES // (8 * r * max(d, n_partners * r))))
-    row = step * r
+    step = max(1, min(n, BLOCK_BYTES // (8 * d * r)))
     line = CACHE_LINE // factors.element_size()
-    stride = (-(-row // line) | 1) * line
+    stride = (-(-step * r // line) | 1) * line
     buffer = torch.empty(d, stride, dtype=factors.dtype)
+    found = torch.empty(n, r, r, dtype=factors.dtype)
     for start in range(0, n, step):
         block = factors[start : start + step]
-        flat = buffer[:, : len(block) * r]
-        flat.unflatten(1, (-1, r)).copy_(block.transpose(0, 1))
-        yield flat, flat.unflatten(1, (-1, r)).transpose(0, 1)
+        packed = buffer[:, : len(block) * r].unflatten(1, (-1, r)).transpose(0, 1)
+        packed.copy_(block)
+        found[start : start + step] = gram(packed)
+    return found
 
 
 def wrong_v_closure(pairs: Tensor, value_head: Tensor) -> Tensor:
