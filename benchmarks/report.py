@@ -10,7 +10,6 @@ import datetime
 import json
 import os
 import platform
-import statistics
 import subprocess
 import tempfile
 import time
@@ -62,9 +61,10 @@ def seconds(function: Callable[[], object]) -> float:
 
 
 def in_turns(functions: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Median time of each function; they take turns, so that whatever else runs slows all alike.
+    """Least time of each function, which whatever else runs on the machine disturbs least.
 
-    Each is called once before, which pays for thread pools and first pages.
+    They take turns, so that each has the same chance of a quiet moment; each is called once before,
+    which pays for thread pools and first pages.
     """
     for function in functions.values():
         function()
@@ -72,7 +72,7 @@ def in_turns(functions: Mapping[str, Callable[[], object]], rounds: int) -> dict
     for _ in range(rounds):
         for name, function in functions.items():
             times[name].append(seconds(function))
-    return {name: statistics.median(found) for name, found in times.items()}
+    return {name: min(found) for name, found in times.items()}
 
 
 def peak_of(command: list[str], **environment: str) -> int:

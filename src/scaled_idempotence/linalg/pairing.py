@@ -18,8 +18,6 @@ from .closure import (
 )
 from .factors import BLOCK_BYTES, as_float64, gram
 
-CACHE_LINE = 64
-
 
 class LayerScores(NamedTuple):
     """Scores of a layer's trained heads and of all its pairings.
@@ -74,20 +72,21 @@ def layer_scores(O: Tensor, V: Tensor, value_head: Tensor) -> LayerScores:
     scale = (a2[:, None] * b2).sqrt()
     cores = torch.empty(H, r, r, dtype=torch.float64)
     t2_t, t2_t2 = torch.empty_like(scale), torch.empty_like(scale)
-    step = max(1, 2 * BLOCK_BYTES // (8 * G * r * r))
+    # As wide as memory allows: on several cores only wide products are at the rate of GEMM.
+    step = max(1, 4 * BLOCK_BYTES // (8 * G * r * r))
     for start in range(0, H, step):
         block = slice(start, min(start + step, H))
         n = block.stop - start
         # [g, i, h, j]: row i and column j of the core of output factor h with value factor g.
         M = (rows @ O[block].transpose(0, 1).reshape(d, n * r)).view(G, r, n, r)
         cores[block] = M[value_head[block], :, torch.arange(n)]
-        M /= scale[block].T[:, None, :, None]
         for g in range(G):
-            # Rows (i, h) lie one after the other, so that this is one tall product.
-            MB = (M[g].reshape(r * n, r) @ B[g]).view(r, n, r).transpose(0, 1)
+            core = torch.empty(n, r, r, dtype=torch.float64)
+            torch.div(M[g].transpose(0, 1), scale[block, g, None, None], out=core)
+            MB = (core.view(n * r, r) @ B[g]).view(n, r, r)
             t2_t[block, g] = (MB * A[block]).sum((1, 2))
             # <A M, M B> as <A, M B M^T>: no A M of every pairing.
-            t2_t2[block, g] = (MB @ M[g].permute(1, 2, 0) * A[block]).sum((1, 2))
+            t2_t2[block, g] = (MB @ core.mT).mul_(A[block]).sum((1, 2))
     t_t = A.flatten(1) @ B.flatten(1).T
     table = scores_from_products(t_t, t2_t, t2_t2, scale, r, d)
     own = ClosureScores(*(field.gather(1, value_head[:, None]).squeeze(1) for field in table))
@@ -107,7 +106,7 @@ def grams(factors: Tensor) -> Tensor:
 
     In a checkpoint the rows of a head are a power of two apart, and of a cache that is addressed by
     the last bits of an address such rows use a small part only: a Gram then takes more than twice
-    the time. Rows an odd number of cache lines apart use all of it, for a copy of a few heads.
+    the time. So a few heads at a time are copied.
 
     Parameters
     ----------
@@ -118,16 +117,12 @@ def grams(factors: Tensor) -> Tensor:
     (n, r, r) Tensor
     """
     n, d, r = factors.shape
-    step = max(1, min(n, BLOCK_BYTES // (8 * d * r)))
-    line = CACHE_LINE // factors.element_size()
-    stride = (-(-step * r // line) | 1) * line
-    buffer = torch.empty(d, stride, dtype=factors.dtype)
+    step = max(1, min(n, 2 * BLOCK_BYTES // (8 * d * r)))
+    packed = torch.empty(step, d, r, dtype=factors.dtype)
     found = torch.empty(n, r, r, dtype=factors.dtype)
     for start in range(0, n, step):
-        block = factors[start : start + step]
-        packed = buffer[:, : len(block) * r].unflatten(1, (-1, r)).transpose(0, 1)
-        packed.copy_(block)
-        found[start : start + step] = gram(packed)
+        block = packed[: min(step, n - start)].copy_(factors[start : start + step])
+        found[start : start + step] = gram(block)
     return found
 
 
