@@ -19,7 +19,7 @@ H, G, R, D = 32, 4, 64, 2048
 HEADS = (16, 32, 64, 128)
 WIDTHS = (1024, 2048, 4096, 8192)
 DENSE_WIDTHS = (1024, 2048, 4096)  # the next would take a minute a head
-ROUNDS = 3
+ROUNDS = 2
 
 
 def times(n_heads, n_values, width, with_dense):

@@ -74,19 +74,22 @@ def layer_scores(O: Tensor, V: Tensor, value_head: Tensor) -> LayerScores:
     t2_t, t2_t2 = torch.empty_like(scale), torch.empty_like(scale)
     # As wide as memory allows: on several cores only wide products are at the rate of GEMM.
     step = max(1, 4 * BLOCK_BYTES // (8 * G * r * r))
+    # Made once: the first touch of new memory costs as much as a small product.
+    scratch = torch.empty(3, min(step, H), r, r, dtype=torch.float64)
     for start in range(0, H, step):
         block = slice(start, min(start + step, H))
         n = block.stop - start
         # [g, i, h, j]: row i and column j of the core of output factor h with value factor g.
         M = (rows @ O[block].transpose(0, 1).reshape(d, n * r)).view(G, r, n, r)
         cores[block] = M[value_head[block], :, torch.arange(n)]
+        core, MB, product = scratch[:, :n]
         for g in range(G):
-            core = torch.empty(n, r, r, dtype=torch.float64)
             torch.div(M[g].transpose(0, 1), scale[block, g, None, None], out=core)
-            MB = (core.view(n * r, r) @ B[g]).view(n, r, r)
-            t2_t[block, g] = (MB * A[block]).sum((1, 2))
+            torch.mm(core.view(n * r, r), B[g], out=MB.view(n * r, r))
+            t2_t[block, g] = torch.mul(MB, A[block], out=product).sum((1, 2))
             # <A M, M B> as <A, M B M^T>: no A M of every pairing.
-            t2_t2[block, g] = (MB @ core.mT).mul_(A[block]).sum((1, 2))
+            torch.bmm(MB, core.mT, out=product)
+            t2_t2[block, g] = product.mul_(A[block]).sum((1, 2))
     t_t = A.flatten(1) @ B.flatten(1).T
     table = scores_from_products(t_t, t2_t, t2_t2, scale, r, d)
     own = ClosureScores(*(field.gather(1, value_head[:, None]).squeeze(1) for field in table))
