@@ -212,6 +212,8 @@ def run_in_child(name, folder, started):
     """Run an experiment as a user's process would; the parent kills it at some point."""
     torch.set_num_threads(1)
     model = si.open_model(MODEL)
+    # Whatever is imported on the way: else most kills would fall before the first layer.
+    si.survey(model, progress=False, results_dir=f"{folder}-warm")
     started.set()
     EXPERIMENTS[name](model, progress=False, results_dir=folder)
 
@@ -268,8 +270,9 @@ def test_two_runs_into_one_folder_end_well(forkserver, tmp_path, one_thread):
     whole = si.survey(si.open_model(MODEL), progress=False)
     for trial in range(3):
         folder = tmp_path / str(trial)
+        started = forkserver.Event()  # kept here, since the children look it up when they start
         runs = [
-            forkserver.Process(target=run_in_child, args=("survey", folder, forkserver.Event()))
+            forkserver.Process(target=run_in_child, args=("survey", folder, started))
             for _ in range(3)
         ]
         for run in runs:

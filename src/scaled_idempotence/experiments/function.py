@@ -133,7 +133,7 @@ def function(
         Heads are changed with ``V`` held. ``intervention`` is ``"projected"`` (to the nearest exact
         member of the algebra), ``"random"`` (every entry of ``O`` at random, with the projection's
         ``|T' - T|``), ``"random return"`` (as large, and at random in the return core alone, where
-        the projection acts; the strong group alone), or ``"zeroed"``. ``group`` is ``"strong"``
+        the projection acts; strong and matched groups), or ``"zeroed"``. ``group`` is ``"strong"``
         (``"highest"``, a twentieth of all heads, where no head is strong), ``"matched"`` (ordinary
         heads of the same layers, as many), ``"lowest"`` (as many with the lowest closure) or
         ``"all"``; ``scope`` says whether its heads are changed together or one is. ``base`` and
@@ -401,7 +401,7 @@ def _jobs(
     main = next(iter(groups))
     for group, members in groups.items():
         kinds = ["projected", *["random"] * draws, "zeroed"]
-        if group == main:
+        if group in (main, "matched"):
             kinds.insert(2, "random return")
         yield from _interventions(heads, name, "together", group, members, kinds, n_segments)
     for group, members in groups.items():
