@@ -35,7 +35,7 @@ def ratios(shapes):
                 f"{row['over_factored']:,.0f} x",
                 f"{row['share_of_gemm']:.0%}",
             ]
-            for name, row in shapes.items()
+            for name, row in sorted(shapes.items(), key=lambda item: item[1]["d_model"])
         ],
     )
 

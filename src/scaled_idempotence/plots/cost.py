@@ -31,7 +31,7 @@ def cost_growth(rows: pd.DataFrame, exponents: pd.DataFrame) -> Figure:
     }
     panels = list(dict.fromkeys(rows.grows))
     figure, axes = subplots(
-        1, len(panels), figsize=(4.2 * len(panels), 3.8), sharey=True, squeeze=False
+        1, len(panels), figsize=(4.2 * len(panels), 4.6), sharey=True, squeeze=False
     )
     for ax, grows in zip(axes[0], panels, strict=True):
         for method, (color, marker, name) in styles.items():
@@ -46,6 +46,13 @@ def cost_growth(rows: pd.DataFrame, exponents: pd.DataFrame) -> Figure:
         ax.set_xticks(sorted(rows[rows.grows == grows]["size"].unique()))
         ax.xaxis.set_major_formatter(StrMethodFormatter("{x:.0f}"))
         ax.set_xlabel(grows)
-        ax.legend(title="exponent", fontsize="small", title_fontsize="small")
+        # Below the panel: inside, it would lie on one curve or another.
+        ax.legend(
+            title="exponent",
+            fontsize="small",
+            title_fontsize="small",
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.2),
+        )
     axes[0, 0].set_ylabel("seconds a layer")
     return figure
