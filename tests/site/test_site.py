@@ -184,7 +184,7 @@ def test_a_browser_without_a_network_shows_the_page_whole(visit, name):
     page = BeautifulSoup(opened.page.content(), "html.parser")
     sources = len(soup(name).select("main .math"))
     assert len(page.select("main mjx-container")) >= sources
-    assert sources > 5 or name not in EXECUTED
+    assert sources > 0 or name not in EXECUTED
     assert not page.select("mjx-merror")
     text = opened.page.evaluate("document.querySelector('main').innerText")
     assert not re.search(r"\\\(|\\\[|\$[^$\n]+\\[a-z]+[^$\n]*\$", text)
