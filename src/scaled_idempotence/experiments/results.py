@@ -116,15 +116,18 @@ def write_table(table: pd.DataFrame, path: Path, scratch: Path | None = None) ->
     """
     check_table_path(path)
     scratch = scratch or path.parent
-    write = table.to_parquet if path.suffix == ".parquet" else table.to_csv
+    if path.suffix == ".parquet":
+        content = table.to_parquet(None, index=False)
+    else:
+        content = table.to_csv(None, index=False).encode()
     for attempt in range(WRITE_ATTEMPTS):
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch.mkdir(parents=True, exist_ok=True)
         unfinished = None
         try:
             handle, unfinished = tempfile.mkstemp(dir=scratch, prefix=f".{path.stem}-")
-            os.close(handle)
-            write(unfinished, index=False)
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
             os.chmod(unfinished, 0o644)  # mkstemp's 0o600 would hide results from a group
             os.replace(unfinished, path)
             return
