@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from scipy import stats
 
 from ..experiments.survey import STRONG, THRESHOLDS, sweep
-from .style import CONTROL, REFERENCE, TRAINED, subplots
+from .style import CONTROL, REFERENCE, TRAINED, by_strength, subplots
 
 
 def closure_map(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
@@ -420,21 +420,8 @@ def closure_against_null(orientation: pd.DataFrame, threshold: float = STRONG) -
     Figure
     """
     figure, axes = subplots(figsize=(6.8, 4.4))
-    strong = orientation.closure >= threshold
-    for mask, color, marker, label in (
-        (~strong, TRAINED, "o", "ordinary heads"),
-        (strong, CONTROL, "D", "strong heads"),
-    ):
-        if mask.any():
-            axes.plot(
-                orientation.null[mask],
-                orientation.closure[mask],
-                marker,
-                color=color,
-                ms=4,
-                alpha=0.7,
-                label=label,
-            )
+    for part, style in by_strength(orientation, orientation.closure >= threshold):
+        axes.plot(part.null, part.closure, **style)
     ends = np.array([orientation.null.min() / 1.2, orientation.null.max() * 1.2])
     axes.plot(ends, ends, color=REFERENCE, label="$P = P_0$")
     axes.plot(
@@ -613,16 +600,9 @@ def anchors(table: pd.DataFrame, threshold: float = STRONG) -> Figure:
         cosine with the trained anchor against the best other one of the layer.
     """
     figure, (left, right) = subplots(1, 2, figsize=(10.5, 4.2))
-    strong = table.closure >= threshold
-    for mask, color, marker, label in (
-        (~strong, TRAINED, "o", "ordinary heads"),
-        (strong, CONTROL, "D", "strong heads"),
-    ):
-        part = table[mask]
-        style = {"color": color, "ms": 4.5, "alpha": 0.7}
-        if len(part):
-            left.plot(part.anchor_cosine, part.oblique_energy, marker, label=label, **style)
-            right.plot(part.best_other_cosine, part.anchor_cosine, marker, **style)
+    for part, style in by_strength(table, table.closure >= threshold):
+        left.plot(part.anchor_cosine, part.oblique_energy, **style | {"ms": 4.5})
+        right.plot(part.best_other_cosine, part.anchor_cosine, **style | {"ms": 4.5})
     left.plot([0, 1], [1, 0], color=REFERENCE, linewidth=1, linestyle=":")
     left.set(
         xlabel="anchor: squared cosine with $P_V$",

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, StrMethodFormatter
 
 from ..experiments.survey import STRONG
-from .style import CONTROL, REFERENCE, TRAINED, subplots
+from .style import CONTROL, REFERENCE, TRAINED, by_strength, subplots
 
 GREEN = "#009E73"
 PURPLE = "#CC79A7"
@@ -45,16 +45,11 @@ def activation_cosines(table: pd.DataFrame, threshold: float = STRONG) -> Figure
     figure, axes = subplots(1, 2 if measured else 1, figsize=(10.5 if measured else 5.6, 4.2))
     left = axes[0] if measured else axes
     column = "cos2_median" if measured else "isotropic_cos2_median"
-    for mask, color, marker, label in (
-        (~table.strong, TRAINED, "o", "ordinary heads"),
-        (table.strong, CONTROL, "D", "strong heads"),
-    ):
-        part = table[mask]
-        if not len(part):
-            continue
+    for part, style in by_strength(table, table.strong):
         if measured:
-            left.vlines(part.closure, part.cos2_q25, part.cos2_q75, color=color, alpha=0.3, lw=1)
-        left.plot(part.closure, part[column], marker, color=color, ms=4, alpha=0.7, label=label)
+            span = {"color": style["color"], "alpha": 0.3, "lw": 1}
+            left.vlines(part.closure, part.cos2_q25, part.cos2_q75, **span)
+        left.plot(part.closure, part[column], **style)
     left.plot([0, 1], [0, 1], color=REFERENCE, linewidth=1, linestyle=":")
     left.axvline(threshold, color=REFERENCE, linewidth=1, linestyle=":")
     left.set(
@@ -112,14 +107,8 @@ def activation_gain(table: pd.DataFrame) -> Figure:
     Figure
     """
     figure, axes = subplots(figsize=(5.4, 4.4))
-    for mask, color, marker, label in (
-        (~table.strong, TRAINED, "o", "ordinary heads"),
-        (table.strong, CONTROL, "D", "strong heads"),
-    ):
-        part = table[mask]
-        if len(part):
-            axes.plot(part.return_gain, part.rms_gain, marker, color=color, ms=4, alpha=0.7,
-                      label=label)  # fmt: skip
+    for part, style in by_strength(table, table.strong):
+        axes.plot(part.return_gain, part.rms_gain, **style)
     values = table[["return_gain", "rms_gain"]]
     ends = [values.min(axis=None) / 1.3, values.max(axis=None) * 1.3]
     axes.plot(ends, ends, color=REFERENCE, linewidth=1, linestyle=":")

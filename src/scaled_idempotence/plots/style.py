@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import matplotlib.pyplot as plt
+import pandas as pd
 import seaborn as sns
 
 # Okabe and Ito's colours: told apart by readers with any colour vision, and in grey.
@@ -36,3 +39,27 @@ def subplots(*args, **kwargs) -> tuple:
     figure, axes = plt.subplots(*args, **kwargs)
     plt.close(figure)
     return figure, axes
+
+
+def by_strength(table: pd.DataFrame, strong: pd.Series) -> Iterator[tuple[pd.DataFrame, dict]]:
+    """Split a table into ordinary and strong heads, each with what `Axes.plot` draws it as.
+
+    Parameters
+    ----------
+    table : DataFrame
+        A row a head.
+    strong : Series of bool
+
+    Yields
+    ------
+    part : DataFrame
+        Not empty; the strong heads last, so that they lie on top.
+    style : dict
+    """
+    for mask, color, marker, label in (
+        (~strong, TRAINED, "o", "ordinary heads"),
+        (strong, CONTROL, "D", "strong heads"),
+    ):
+        if mask.any():
+            marks = {"linestyle": "", "marker": marker, "alpha": 0.7}
+            yield table[mask], {"color": color, "label": label, "ms": 4, **marks}

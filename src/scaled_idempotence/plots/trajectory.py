@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from pandas.api.typing import SeriesGroupBy
 from scipy import stats
 
 from ..experiments.trajectory import POOLED, QUANTITIES
@@ -123,6 +124,13 @@ def leaving_the_null(heads: pd.DataFrame) -> Figure:
     return figure
 
 
+def _quartiles(axes: Axes, steps: SeriesGroupBy, alpha: float, **line) -> None:
+    """Draw medians over the steps, and the range from quartile to quartile as a band."""
+    low, middle, high = (steps.quantile(q) for q in (0.25, 0.5, 0.75))
+    axes.plot(middle.index, middle, ms=4, **line)
+    axes.fill_between(low.index, low, high, color=line["color"], alpha=alpha, lw=0)
+
+
 def spectra_over_steps(heads: pd.DataFrame) -> Figure:
     """Draw what happens to the spectra meanwhile: effective rank and the null itself.
 
@@ -140,9 +148,7 @@ def spectra_over_steps(heads: pd.DataFrame) -> Figure:
     for name, part in heads.groupby("lineage", sort=False):
         groups = part.groupby("step")
         for axes, column in ((left, "effective_rank"), (right, "null")):
-            low, middle, high = (groups[column].quantile(q) for q in (0.25, 0.5, 0.75))
-            axes.plot(middle.index, middle, marker="o", ms=4, label=name, **styles[name])
-            axes.fill_between(low.index, low, high, color=styles[name]["color"], alpha=0.12, lw=0)
+            _quartiles(axes, groups[column], 0.12, marker="o", label=name, **styles[name])
     left.set(ylabel="effective rank", ylim=(0, None))
     right.set(ylabel="closed-form null $P_0$", yscale="log")
     for axes in (left, right):
@@ -174,10 +180,8 @@ def groups_over_steps(heads: pd.DataFrame) -> Figure:
             for group, (color, label) in GROUPS.items():
                 chosen = heads[(heads.lineage == name) & (heads.group == group)]
                 steps = chosen.groupby("step")[quantity]
-                low, middle, high = (steps.quantile(q) for q in (0.25, 0.5, 0.75))
                 marker = "D" if group == "strong" else "o"
-                axes.plot(middle.index, middle, color=color, marker=marker, ms=4, label=label)
-                axes.fill_between(low.index, low, high, color=color, alpha=0.15, lw=0)
+                _quartiles(axes, steps, 0.15, marker=marker, label=label, color=color)
             axes.set_title(f"{name}: {title}", fontsize="small", loc="left")
             _step_axis(axes, heads.step[heads.lineage == name])
             axes.axhline(0, color=REFERENCE, linewidth=0.8, linestyle=":")
