@@ -11,13 +11,14 @@ import json
 import os
 import platform
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
 import torch
+
+from scaled_idempotence.files import replacing
 
 RESULTS = Path(__file__).with_name("results.json")
 
@@ -45,12 +46,8 @@ def write(section: str, data: Mapping[str, object]) -> None:
     """Put a benchmark's figures into the file, whole or not at all."""
     content = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
     content[section] = {"machine": machine(), **data}
-    handle, scratch = tempfile.mkstemp(dir=RESULTS.parent, prefix=".results-")
-    with os.fdopen(handle, "w") as file:
-        json.dump(content, file, indent=1, sort_keys=True)
-        file.write("\n")
-    os.chmod(scratch, 0o644)
-    os.replace(scratch, RESULTS)
+    with replacing(RESULTS) as unfinished:
+        unfinished.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
 
 
 def seconds(function: Callable[[], object]) -> float:

@@ -32,6 +32,7 @@ from .errors import NotebookError
 from .experiments.executors import DASK_VARIABLE, dask_executor
 from .experiments.progress import progress_bar
 from .experiments.results import ALL_MODELS, code_id
+from .files import replacing
 from .lineages.live import train_named
 from .pages import page_faults
 
@@ -449,9 +450,8 @@ def _publish(notebook: nbformat.NotebookNode, target: Path, identity: dict[str, 
     if identity:
         notebook.metadata[METADATA] = identity
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_suffix(".part")
-    nbformat.write(notebook, part)
-    os.replace(part, target)
+    with replacing(target) as unfinished:
+        nbformat.write(notebook, unfinished)
 
 
 def _fingerprint(job: _Job) -> str:

@@ -52,10 +52,9 @@ def processes():
 
 
 @pytest.fixture
-def cluster(monkeypatch):
+def cluster():
     """Two worker processes of Dask on loopback, each with one thread."""
     distributed = pytest.importorskip("distributed")
-    monkeypatch.setenv("DASK_DISTRIBUTED__WORKER__DAEMON", "True")
     executors.dask_executor.cache_clear()
     with (
         distributed.LocalCluster(

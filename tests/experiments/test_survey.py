@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import scaled_idempotence as si
+from scaled_idempotence import files
 from scaled_idempotence.checkpoints.model import LayerFactors
 from scaled_idempotence.errors import ScaledIdempotenceError
 from scaled_idempotence.experiments import results
@@ -130,7 +131,7 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
         assert len(list(tmp_path.iterdir())) == 1  # the unfinished file
         raise OSError("disk full")
 
-    monkeypatch.setattr(results.os, "replace", fail)
+    monkeypatch.setattr(files.os, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
         results.write_table(pd.DataFrame({"a": [1]}), tmp_path / "x.parquet")
     assert list(tmp_path.iterdir()) == []

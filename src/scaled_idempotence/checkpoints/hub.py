@@ -20,7 +20,6 @@ import json
 import math
 import os
 import re
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +36,7 @@ from torch import Tensor
 
 from ..errors import CheckpointError, FetchError
 from ..experiments.progress import byte_bar
+from ..files import replacing
 from . import hub_client
 from .folder import BITS, CONFIG, INDEX, PICKLE, SAFETENSORS, ModelFolder, weight_map
 from .hub_client import DEFAULT_REVISION, SHA, Commit, Unreachable, read_range
@@ -160,26 +160,24 @@ def entry_name(part: TensorSlice) -> str:
     return part.name if part.rows is None else f"{part.name}[{part.rows[0]}:{part.rows[1]}]"
 
 
-def write_atomically(path: Path, content: bytes, check: Callable[[Path], object]) -> None:
+def write_atomically(
+    path: Path, content: bytes, check: Callable[[Path], object] | None = None
+) -> None:
     """Write a file whole or not at all.
 
     Parameters
     ----------
     path : Path
     content : bytes
-    check : callable
+    check : callable, optional
         Is given the written file before it takes its place, and raises if it is not good.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".part-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        check(Path(name))
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    # Weights behind a licence stay their user's own.
+    with replacing(path, mode=0o600) as unfinished:
+        unfinished.write_bytes(content)
+        if check is not None:
+            check(unfinished)
 
 
 def pack(entries: Mapping[str, tuple[str, Sequence[int], bytes]]) -> bytes:
@@ -591,7 +589,7 @@ def find_commit(repo: str, revision: str) -> Commit:
             )
         return Commit(repo, known)
     if commit.sha != known:
-        write_atomically(ref, commit.sha.encode(), lambda path: None)
+        write_atomically(ref, commit.sha.encode())
     return commit
 
 
@@ -640,17 +638,17 @@ def open_hub(
         if _is_bin_only(commit):
             files = _bin_files(commit)
             reader = ModelFolder(_download(commit, files), part, commit.where)
-            write_atomically(folder / FILES, json.dumps(files).encode(), lambda path: None)
+            write_atomically(folder / FILES, json.dumps(files).encode())
             return reader, commit.sha
         tensors = read_headers(commit)
     if not (folder / CONFIG).is_file():
         config = json.dumps(_read_json(commit, CONFIG), indent=1).encode()
-        write_atomically(folder / CONFIG, config, lambda path: None)
+        write_atomically(folder / CONFIG, config)
     reader = HubFolder(commit, tensors, folder, part)
     # Last: where it is, the rest is too.
     if not (folder / HEADERS).is_file():
         text = json.dumps({name: asdict(place) for name, place in tensors.items()}).encode()
-        write_atomically(folder / HEADERS, text, lambda path: None)
+        write_atomically(folder / HEADERS, text)
     return reader, commit.sha
 
 

@@ -7,18 +7,16 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 from filelock import FileLock
-from pyarrow import ArrowInvalid
 
 from ..checkpoints.model import OVModel
 from .executors import Task, computed
 from .progress import progress_bar
-from .results import code_id, provenance, result_path, write_table
+from .results import code_id, provenance, read_if_whole, result_path, write_table
 
 Tables = Mapping[str, pd.DataFrame]
 
@@ -168,11 +166,8 @@ class _FinishedLayers:
         return {name: self.folder / f"{position:04d}-{name}.parquet" for name in self.names}
 
     def read(self, position: int) -> Tables | None:
-        # A table that was damaged after it was written, or is gone, is computed again.
-        with suppress(ArrowInvalid, OSError):
-            files = self._files(position)
-            return {name: pd.read_parquet(file) for name, file in files.items()}
-        return None
+        tables = {name: read_if_whole(file) for name, file in self._files(position).items()}
+        return tables if all(table is not None for table in tables.values()) else None
 
     def write(self, position: int, tables: Tables) -> None:
         for name, file in self._files(position).items():

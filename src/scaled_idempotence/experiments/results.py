@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
 import pandas as pd
+from pyarrow import ArrowInvalid
 
 from ..checkpoints.model import OVModel
 from ..errors import ScaledIdempotenceError
+from ..files import replacing
 
 #: Takes the place of a model's name where something is about all of them.
 ALL_MODELS = "all-models"
@@ -123,21 +123,32 @@ def write_table(table: pd.DataFrame, path: Path, scratch: Path | None = None) ->
     for attempt in range(WRITE_ATTEMPTS):
         path.parent.mkdir(parents=True, exist_ok=True)
         scratch.mkdir(parents=True, exist_ok=True)
-        unfinished = None
         try:
-            handle, unfinished = tempfile.mkstemp(dir=scratch, prefix=f".{path.stem}-")
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            os.chmod(unfinished, 0o644)  # mkstemp's 0o600 would hide results from a group
-            os.replace(unfinished, path)
+            with replacing(path, scratch=scratch, prefix=f".{path.stem}-") as unfinished:
+                unfinished.write_bytes(content)
             return
         except FileNotFoundError:
             # Another run that shares the folder of finished layers has just taken it away.
             if attempt == WRITE_ATTEMPTS - 1:
                 raise
-        finally:
-            if unfinished is not None:
-                Path(unfinished).unlink(missing_ok=True)
+
+
+def read_if_whole(path: Path) -> pd.DataFrame | None:
+    """Read a table that a run left behind.
+
+    Parameters
+    ----------
+    path : Path
+
+    Returns
+    -------
+    DataFrame or None
+        None if it is not there, or was damaged after it was written: then it is computed again.
+    """
+    try:
+        return pd.read_parquet(path)
+    except (ArrowInvalid, OSError):
+        return None
 
 
 def load_result(results_dir: str | Path, label: str, experiment: str) -> pd.DataFrame:

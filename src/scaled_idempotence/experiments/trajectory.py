@@ -7,14 +7,12 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from pyarrow import ArrowInvalid
 from scipy import stats
 
 from ..checkpoints.model import LayerFactors, OVModel
@@ -28,7 +26,7 @@ from ..lineages.series import Checkpoint, Lineage
 from .attainment import samples, search_heads
 from .executors import Task, computed
 from .progress import progress_bar
-from .results import ALL_MODELS, code_id, result_path, write_table
+from .results import ALL_MODELS, code_id, read_if_whole, result_path, write_table
 from .statistics import hierarchical_gap
 from .survey import STRONG
 
@@ -217,7 +215,8 @@ def _follow(
             steps.append(step)
             tasks.append(Task(model, position, trajectory_layer, own))
             paths.append(parts / file if parts else None)
-    tables = {n: table for n, path in enumerate(paths) if (table := _kept(path)) is not None}
+    kept = {n: read_if_whole(path) for n, path in enumerate(paths) if path is not None}
+    tables = {n: table for n, table in kept.items() if table is not None}
     todo = [n for n in range(len(tasks)) if n not in tables]
     results = computed([tasks[n] for n in todo], executor)
     bar = progress_bar(results, f"scoring {lineage.name}", "layer", progress)
@@ -259,14 +258,6 @@ def _row(lineage: str, checkpoint: Checkpoint, status: str, content: Mapping[str
         "status": status,
         "loss": checkpoint.loss,
     }
-
-
-def _kept(path: Path | None) -> pd.DataFrame | None:
-    if path is not None and path.is_file():
-        # A table that was damaged after it was written is computed again.
-        with suppress(ArrowInvalid, OSError):
-            return pd.read_parquet(path)
-    return None
 
 
 def _groups(

@@ -196,7 +196,7 @@ def _revisions(repo: str) -> list[str]:
 
 
 def _keep(path: Path, content: object) -> None:
-    write_atomically(path, json.dumps(content).encode(), lambda path: None)
+    write_atomically(path, json.dumps(content).encode())
 
 
 def _kept(path: Path) -> list | dict | None:

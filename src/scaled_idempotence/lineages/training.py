@@ -39,6 +39,7 @@ from safetensors.torch import save_file
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 
+from ..files import replacing
 from .corpus import Corpus, read_corpus
 
 STATE = "state.pt"
@@ -319,21 +320,8 @@ def _save_state(
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
     }
-    with _replacing(run / STATE) as scratch:
+    with replacing(run / STATE) as scratch:
         torch.save(state, scratch)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """Give a path beside another, whose file takes the other's place if all went well."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    os.close(descriptor)
-    try:
-        yield Path(name)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    finally:
-        Path(name).unlink(missing_ok=True)
 
 
 def save_checkpoint(model: torch.nn.Module, folder: Path) -> None:
@@ -372,7 +360,7 @@ def _finish(recipe: Recipe, run: Path, losses: dict) -> None:
         "losses": losses,
         "sha256": {str(step): _sha256(_weights(run, step)) for step in recipe.checkpoints()},
     }
-    with _replacing(run / LINEAGE) as scratch:
+    with replacing(run / LINEAGE) as scratch:
         scratch.write_text(json.dumps(content, indent=1), encoding="utf-8")
     (run / STATE).unlink(missing_ok=True)
 
