@@ -320,8 +320,9 @@ def _save_state(
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
     }
-    with replacing(run / STATE) as scratch:
-        torch.save(state, scratch)
+    # An open file: torch names the archive inside after a path's stem, which a dotfile has not.
+    with replacing(run / STATE) as scratch, open(scratch, "wb") as file:
+        torch.save(state, file)
 
 
 def save_checkpoint(model: torch.nn.Module, folder: Path) -> None:
