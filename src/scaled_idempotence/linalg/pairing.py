@@ -68,28 +68,35 @@ def layer_scores(O: Tensor, V: Tensor, value_head: Tensor) -> LayerScores:
     B = B / b2[:, None, None]
     A = grams(O)
     a2 = trace(A)
-    A = A / a2[:, None, None]
+    A /= a2[:, None, None]
     scale = (a2[:, None] * b2).sqrt()
     cores = torch.empty(H, r, r, dtype=torch.float64)
     t2_t, t2_t2 = torch.empty_like(scale), torch.empty_like(scale)
-    # As wide as memory allows: on several cores only wide products are at the rate of GEMM.
-    step = max(1, 4 * BLOCK_BYTES // (8 * G * r * r))
+    # Many heads at a time: on several cores only wide products are at the rate of GEMM. The scores,
+    # by contrast, are of few heads at a time, whose cores stay in the cache meanwhile.
+    wide = min(H, max(1, BLOCK_BYTES // (8 * G * r * r)))
+    few = min(wide, max(1, BLOCK_BYTES // (64 * G * r * r)))
     # Made once: the first touch of new memory costs as much as a small product.
-    scratch = torch.empty(3, min(step, H), r, r, dtype=torch.float64)
-    for start in range(0, H, step):
-        block = slice(start, min(start + step, H))
+    products = torch.empty(wide * G * r * r, dtype=torch.float64)
+    scratch = torch.empty(3, few * G * r * r, dtype=torch.float64)
+    for start in range(0, H, wide):
+        block = slice(start, min(start + wide, H))
         n = block.stop - start
+        product = products[: G * r * n * r].view(G * r, n * r)
+        torch.mm(rows, O[block].transpose(0, 1).reshape(d, n * r), out=product)
         # [g, i, h, j]: row i and column j of the core of output factor h with value factor g.
-        M = (rows @ O[block].transpose(0, 1).reshape(d, n * r)).view(G, r, n, r)
+        M = product.view(G, r, n, r)
         cores[block] = M[value_head[block], :, torch.arange(n)]
-        core, MB, product = scratch[:, :n]
-        for g in range(G):
-            torch.div(M[g].transpose(0, 1), scale[block, g, None, None], out=core)
-            torch.mm(core.view(n * r, r), B[g], out=MB.view(n * r, r))
-            t2_t[block, g] = torch.mul(MB, A[block], out=product).sum((1, 2))
+        for first in range(0, n, few):
+            M_few = M[:, :, first : first + few].transpose(1, 2)
+            part = slice(start + first, start + first + M_few.shape[1])
+            core, MB, MBM = (x[: M_few.numel()].view(M_few.shape) for x in scratch)
+            torch.div(M_few, scale[part].T[..., None, None], out=core)
+            torch.bmm(core.flatten(1, 2), B, out=MB.flatten(1, 2))
+            t2_t[part] = torch.mul(MB, A[part], out=MBM).sum((2, 3)).T
             # <A M, M B> as <A, M B M^T>: no A M of every pairing.
-            torch.bmm(MB, core.mT, out=product)
-            t2_t2[block, g] = product.mul_(A[block]).sum((1, 2))
+            torch.bmm(MB.flatten(0, 1), core.flatten(0, 1).mT, out=MBM.flatten(0, 1))
+            t2_t2[part] = MBM.mul_(A[part]).sum((2, 3)).T
     t_t = A.flatten(1) @ B.flatten(1).T
     table = scores_from_products(t_t, t2_t, t2_t2, scale, r, d)
     own = ClosureScores(*(field.gather(1, value_head[:, None]).squeeze(1) for field in table))
@@ -109,7 +116,8 @@ def grams(factors: Tensor) -> Tensor:
 
     In a checkpoint the rows of a head are a power of two apart, and of a cache that is addressed by
     the last bits of an address such rows use a small part only: a Gram then takes more than twice
-    the time. So a few heads at a time are copied.
+    the time. So a few heads at a time are copied. The upper half of the rows is a product with all
+    columns, the lower with its own half of them; the quarter that is left is there by symmetry.
 
     Parameters
     ----------
@@ -120,12 +128,16 @@ def grams(factors: Tensor) -> Tensor:
     (n, r, r) Tensor
     """
     n, d, r = factors.shape
-    step = max(1, min(n, 2 * BLOCK_BYTES // (8 * d * r)))
+    half = r // 2
+    step = max(1, min(n, BLOCK_BYTES // (8 * d * r)))
     packed = torch.empty(step, d, r, dtype=factors.dtype)
     found = torch.empty(n, r, r, dtype=factors.dtype)
     for start in range(0, n, step):
         block = packed[: min(step, n - start)].copy_(factors[start : start + step])
-        found[start : start + step] = gram(block)
+        upper, lower = block[..., :half], block[..., half:]
+        found[start : start + step, :half] = upper.mT @ block
+        found[start : start + step, half:, half:] = gram(lower)
+    found[:, half:, :half] = found[:, :half, half:].mT
     return found
 
 
