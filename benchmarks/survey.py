@@ -138,7 +138,9 @@ def print_peak(shape, method):
 def main() -> int:
     """Measure, print, write; say by the exit status whether the limits hold."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3, help="of the peers; thrice as many of the rest")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="of the peers; thrice as many of the rest"
+    )
     parser.add_argument("--peak", choices=METHODS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     largest = list(SHAPES)[-1]
