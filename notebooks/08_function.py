@@ -43,7 +43,7 @@ threshold = 0.9  # closure from which a head counts as strong
 text = ""  # text file or id of a data set; empty for prose that ships with Python
 n_segments = 8  # segments of the text
 length = 256  # tokens of each
-draws = 1  # random changes for each head and segment
+draws = 3  # random changes for each head and segment
 single_heads = 2  # heads of each group that are also changed one at a time; 0 for all
 single_segments = 2  # segments for one head at a time, and for the curves
 max_gigabytes = 4.0  # stored weights up to which the model is run
@@ -72,7 +72,7 @@ display(Markdown(weights.description))
 # - **Zeroed**: $O' = 0$. It says what the head is worth at all.
 #
 # The loss of each is paired with that of the unchanged model, segment by segment; every segment meets random
-# draws of its own; intervals are a bootstrap over segments (95%), a little too narrow for so few.
+# draws of its own; intervals are a bootstrap over segments (95%), with percentiles expanded for so few.
 # Groups: the **strong** heads (the highest twentieth where there is none), as many **matched**
 # ordinary heads of the same layers, as many with the **lowest** closure, and **all**.
 
@@ -90,7 +90,7 @@ result = si.function(
     results_dir=results_dir,
 )
 effects, facts = result.effects, result.effects.attrs
-together = effects[(effects.scope == "together") & (effects.draw <= 0)]
+together = effects[effects.scope == "together"]
 main = effects.group.iloc[0] if result.measured else ""
 if result.measured:
     lines = [

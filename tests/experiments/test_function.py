@@ -84,8 +84,8 @@ def test_dose_zero_is_nothing_and_dose_one_is_exact(dependent):
 
 def test_tables_agree_with_each_other(dependent):
     effects, segments = dependent.effects, dependent.segments
-    assert set(effects.draw[effects.intervention == "random"]) == {0, 1}
-    assert (effects.draw[~effects.intervention.str.startswith("random")] == -1).all()
+    assert set(segments.draw[segments.intervention == "random"]) == {0, 1}
+    assert (segments.draw[~segments.intervention.str.startswith("random")] == -1).all()
     means = segments.groupby(f.KEYS, sort=False).delta.mean().to_numpy()
     assert means == pytest.approx(effects.delta.to_numpy())
     assert ((effects.low <= effects.delta + 1e-12) & (effects.delta <= effects.high + 1e-12)).all()

@@ -7,6 +7,7 @@ from scaled_idempotence.experiments.statistics import (
     auroc,
     hierarchical_gap,
     hierarchical_weights,
+    mean_interval,
     weighted_median,
 )
 
@@ -105,3 +106,16 @@ def test_gaps_where_nothing_can_be_compared():
     assert (one.gap, one.above, one.below) == (2, 3, 1)
     assert np.isnan([one.low, one.high]).all()
     assert np.isnan(hierarchical_gap([], [], [], [])).all()
+
+
+def test_the_interval_of_a_mean_covers_also_with_eight_values():
+    """Plain percentiles cover 90% of the means of eight normal values, not the 95% they say."""
+    n_sets = 1000
+    samples = np.random.default_rng(5).normal(1, 1, (n_sets, 8))
+    limits = np.array([mean_interval(values, n_resamples=1000) for values in samples])
+    covered = np.mean((limits[:, 0] <= 1) & (limits[:, 1] >= 1))
+    assert abs(covered - 0.95) < 3 * np.sqrt(0.95 * 0.05 / n_sets)
+
+
+def test_the_interval_of_one_value_is_unknown():
+    assert np.isnan(mean_interval([0.3])).all()

@@ -53,7 +53,7 @@ HIGHEST_SHARE = 0.05
 
 Head = tuple[int, int]  # position of the layer, head
 Changes = Mapping[Head, Tensor]
-KEYS = ["scope", "group", "layer", "head", "n_heads", "intervention", "draw"]
+KEYS = ["scope", "group", "layer", "head", "n_heads", "intervention"]
 DOSE_KEYS = ["scope", "group", "layer", "head", "path", "t"]
 
 
@@ -66,7 +66,7 @@ class Function:
     effects : DataFrame
         A row an intervention.
     segments : DataFrame
-        A row an intervention and segment.
+        A row an intervention, random draw (-1 where nothing is drawn) and segment.
     dose : DataFrame
         A row a point of a dose-response curve.
     """
@@ -87,7 +87,7 @@ def function(
     *,
     n_segments: int = 8,
     length: int = 256,
-    draws: int = 1,
+    draws: int = 3,
     single_heads: int | None = 3,
     single_segments: int = 2,
     threshold: float = STRONG,
@@ -108,8 +108,8 @@ def function(
     n_segments, length : int
         Segments of the text, and tokens of each.
     draws : int
-        Random changes for each head *and segment*: every segment meets draws of its own, so that
-        the interval over segments has both in it.
+        Random changes for each head *and segment*: every segment meets draws of its own, over which
+        its delta is the mean, so that the interval over segments has the spread of both in it.
     single_heads : int, optional
         Heads of each group that are also changed one at a time, those of the highest closure (of
         the lowest, in the lowest group); None for all.
@@ -186,7 +186,7 @@ def function(
 
 
 _STATISTICS = ["n_segments", "base", "value", "delta", "low", "high", "relative_change"]
-_SEGMENT_COLUMNS = [*KEYS, "segment", "base", "value", "delta"]
+_SEGMENT_COLUMNS = [*KEYS, "draw", "segment", "base", "value", "delta"]
 _DOSE_COLUMNS = [*DOSE_KEYS, *_STATISTICS, "closure"]
 
 
@@ -400,19 +400,19 @@ def _jobs(
 ) -> Iterator[_Job]:
     main = next(iter(groups))
     for group, members in groups.items():
-        kinds = ["projected", *["random"] * draws, "zeroed"]
+        kinds = ["projected", "random", "zeroed"]
         if group in (main, "matched"):
             kinds.insert(2, "random return")
-        yield from _interventions(heads, name, "together", group, members, kinds, n_segments)
+        yield from _interventions(heads, name, "together", group, members, kinds, draws, n_segments)
     for group, members in groups.items():
         if group == "all":
             continue
         order = sorted(members, key=lambda head: float(heads.closure[head]))
         order = order if group == "lowest" else order[::-1]
         for head in order[:single_heads]:
-            kinds = ["projected", *["random"] * draws, "zeroed"]
+            kinds = ["projected", "random", "zeroed"]
             yield from _interventions(
-                heads, name, "single", group, [head], kinds, min(single_segments, n_segments)
+                heads, name, "single", group, [head], kinds, draws, min(single_segments, n_segments)
             )
 
 
@@ -423,30 +423,30 @@ def _interventions(
     group: str,
     members: Sequence[Head],
     kinds: Sequence[str],
+    draws: int,
     n_segments: int,
 ) -> Iterator[_Job]:
     single = members[0] if scope == "single" else None
-    for n, kind in enumerate(kinds):
+    for kind in kinds:
         drawn = kind.startswith("random")
-        draw = kinds[:n].count(kind) if drawn else -1
+        for draw in range(draws) if drawn else [-1]:
 
-        def changes(segment: int, kind: str = kind, draw: int = draw) -> Changes:
-            return {
-                head: _change(heads, head, kind, (name, heads.number(head), head[1], draw, segment))
-                for head in members
+            def changes(segment: int, kind: str = kind, draw: int = draw) -> Changes:
+                return {
+                    h: _change(heads, h, kind, (name, heads.number(h), h[1], draw, segment))
+                    for h in members
+                }
+
+            keys = {
+                "scope": scope,
+                "group": group,
+                "layer": heads.number(single) if single else -1,
+                "head": single[1] if single else -1,
+                "n_heads": len(members),
+                "intervention": kind,
+                "draw": draw,
             }
-
-        keys = {
-            "scope": scope,
-            "group": group,
-            "layer": heads.number(single) if single else -1,
-            "head": single[1] if single else -1,
-            "n_heads": len(members),
-            "intervention": kind,
-            "draw": draw,
-        }
-        fixed = changes if drawn else _once(changes)
-        yield _Job(keys, fixed, n_segments)
+            yield _Job(keys, changes if drawn else _once(changes), n_segments)
 
 
 def _once(changes: Callable[[int], Changes]) -> Callable[[int], Changes]:
@@ -512,6 +512,8 @@ def _turns(heads: _Heads, head: Head, name: str) -> Tensor:
 def _summary(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Means over segments, with intervals of the paired differences."""
     table = []
+    # Draws are averaged inside each segment: the segments are what is drawn from the text.
+    rows = rows.groupby([*keys, "segment"], sort=False).mean().reset_index()
     for values, part in rows.groupby(keys, sort=False):
         low, high = mean_interval(part.delta.to_numpy())
         row = dict(zip(keys, values, strict=True)) | {
@@ -542,7 +544,7 @@ def contrasts(result: Function) -> pd.DataFrame:
         ``high`` over segments.
     """
     together = result.segments[result.segments.scope == "together"]
-    # Rounds of draws are averaged inside each segment.
+    # Draws are averaged inside each segment.
     deltas = together.pivot_table(
         index=["group", "segment"], columns="intervention", values="delta", sort=False
     )
