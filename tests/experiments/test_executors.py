@@ -31,6 +31,12 @@ EXPERIMENTS = {
     "orientation": si.orientation,
     "sharing": lambda *args, **options: si.sharing(*args, **options).anchors,
     "attainment": lambda *args, **options: si.attainment(*args, max_steps=3, **options),
+    "activations": lambda *args, **options: si.activations(
+        *args, n_segments=2, length=16, **options
+    ),
+    "function": lambda *args, **options: (
+        si.function(*args, n_segments=2, length=16, draws=1, single_heads=1, **options).effects
+    ),
 }
 
 
@@ -142,7 +148,7 @@ def test_a_killed_process_loses_no_finished_layer(tmp_path, one_thread):
 
     with (
         pool() as executor,
-        pytest.raises(ScaledIdempotenceError, match=r"3 of 6 layers .* those are kept"),
+        pytest.raises(ScaledIdempotenceError, match=r"3 of 6 parts .* those are kept"),
     ):
         layerwise(model, "survey", fail_at, executor=executor, **options)
     with pool() as executor:

@@ -1,4 +1,5 @@
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -231,10 +232,65 @@ def test_smollm2_loss_and_the_strong_heads(running_smollm2):
     chosen = running_smollm2.segments.first(4)
     meter = f.Meter(running, chosen)
     assert meter.skips
-    assert meter.base.mean() == pytest.approx(2.62, abs=0.15)
+    assert np.mean(list(meter.base.values())) == pytest.approx(2.62, abs=0.15)
     heads = f._Heads(model, running)
     strong = f.choose_groups(heads, model.name, 0.9)["strong"]
     assert len(strong) == 13
     projected = {head: f._change(heads, head, "projected", ()) for head in strong}
     delta = np.mean([meter.measure(projected, n) - meter.base[n] for n in range(4)])
     assert delta == pytest.approx(0.015, abs=0.01)
+
+
+def test_an_interrupted_run_goes_on_with_the_next_segment(tmp_path, monkeypatch, dependent):
+    module, computed = tiny.planted(reads_return=True), []
+    before = tiny.weights_of(module)
+    plain = f.Meter
+
+    def meter(running, chosen, wanted):
+        if wanted == [2] and computed == [0, 1]:
+            raise KeyboardInterrupt
+        computed.extend(wanted)
+        return plain(running, chosen, wanted)
+
+    monkeypatch.setattr(f, "Meter", meter)
+
+    def study():
+        return run(module, tiny.planted_texts(4), draws=2, results_dir=tmp_path)
+
+    with pytest.raises(KeyboardInterrupt):
+        study()
+    assert all(torch.equal(x, before[name]) for name, x in module.state_dict().items())
+    computed.append("interrupted")
+    result = study()
+    assert computed == [0, 1, "interrupted", 2, 3]
+    for field in dataclasses.fields(result):
+        one, other = getattr(result, field.name), getattr(dependent, field.name)
+        pd.testing.assert_frame_equal(one, other, check_exact=True)
+        # Their weights differ where nothing reads them.
+        assert one.attrs | {"weights": ""} == other.attrs | {"weights": ""}
+
+
+def test_segments_of_another_text_are_not_taken(tmp_path, monkeypatch):
+    module, seen = tiny.planted(reads_return=True), []
+    plain = f.Meter
+
+    def meter(running, chosen, wanted):
+        seen.extend(wanted)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return plain(running, chosen, wanted)
+
+    monkeypatch.setattr(f, "Meter", meter)
+    texts = tiny.planted_texts(4)
+    with pytest.raises(KeyboardInterrupt):
+        run(module, texts, results_dir=tmp_path)
+    run(module, texts.flip(0), results_dir=tmp_path)
+    assert seen == [0, 1, 0, 1, 2, 3]
+
+
+def test_threads_do_not_see_each_others_changes(dependent):
+    """They share one running model, and every change is made in place."""
+    module = tiny.planted(reads_return=True)
+    with ThreadPoolExecutor(4) as pool:
+        result = run(module, tiny.planted_texts(4), draws=2, executor=pool)
+    pd.testing.assert_frame_equal(result.segments, dependent.segments, check_exact=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +19,8 @@ from ..errors import CannotRun
 from ..linalg.activations import isotropic_inputs, output_response
 from ..linalg.closure import closure_scores
 from ..linalg.scramble import draw_seed
+from .layerwise import layerwise_tables
 from .progress import progress_bar
-from .results import provenance, result_path, write_table
 from .survey import STRONG
 from .text import Segments, segments
 
@@ -39,6 +42,7 @@ def activations(
     max_bytes: float = MAX_BYTES,
     results_dir: str | Path | None = None,
     progress: bool = True,
+    executor: Executor | None = None,
 ) -> pd.DataFrame:
     """Compare the outputs ``y`` of every head on text with ``T y``.
 
@@ -57,9 +61,13 @@ def activations(
     max_bytes : float
         Size of the stored weights up to which a model is run.
     results_dir : str or Path, optional
-        Also write ``<results_dir>/<model>/activations.parquet``.
+        Also write ``<results_dir>/<model>/activations.parquet``. Until that is there each finished
+        layer is kept, and an interrupted run goes on from them.
     progress : bool
         Show a bar over layers.
+    executor : Executor, optional
+        Of `concurrent.futures`. The model runs here, its workers read the layers' factors and
+        compare. In-process if left out.
 
     Returns
     -------
@@ -91,17 +99,28 @@ def activations(
         remarks |= {"measured": True} | text_identity(chosen)
     except CannotRun as error:
         remarks["reason"] = str(error)
-    bar = progress_bar(range(len(model)), f"activations {model.label}", "layer", progress)
-    layers = [activations_layer(model[n], inputs[n], model.name) for n in bar]
-    table = pd.concat(layers, ignore_index=True)
+    tables = layerwise_tables(
+        model,
+        "activations",
+        activations_layer,
+        names=("activations",),
+        results_dir=results_dir,
+        progress=progress,
+        executor=executor,
+        parameters=remarks,
+        each=[{"z": z, "name": model.name} for z in inputs],
+        finish=partial(_with_groups, threshold=threshold),
+    )
+    return tables["activations"]
+
+
+def _with_groups(tables: Mapping[str, pd.DataFrame], threshold: float) -> dict[str, pd.DataFrame]:
+    table = tables["activations"]
     table.insert(5, "strong", table.closure >= threshold)
     group, matched_low = decile_groups(table)
     table.insert(6, "group", group)
     table.insert(7, "matched_low", matched_low)
-    table.attrs = provenance(model) | remarks
-    if results_dir is not None:
-        write_table(table, result_path(results_dir, model.label, "activations"))
-    return table
+    return {"activations": table}
 
 
 def text_identity(chosen: Segments) -> dict[str, object]:
@@ -123,7 +142,9 @@ def text_identity(chosen: Segments) -> dict[str, object]:
     }
 
 
-def activations_layer(layer: LayerFactors, z: Tensor | None, name: str) -> pd.DataFrame:
+def activations_layer(
+    layer: LayerFactors, *, z: Tensor | None, name: str, **_: object
+) -> pd.DataFrame:
     """Score the heads of one layer.
 
     Parameters

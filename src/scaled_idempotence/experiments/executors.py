@@ -71,31 +71,32 @@ def executor_or_default(executor: Executor | None) -> Executor | None:
 
 @dataclass(frozen=True)
 class Task:
-    """A function to be applied to a layer.
+    """A function to be applied to a layer, or to a model.
 
     Parameters
     ----------
     model : OVModel or Recipe
         Other processes get the recipe, and read the layer themselves.
-    position : int
-        Of the layer in the model.
+    position : int or None
+        Of the layer in the model; None for a function of the model.
     score_layer : callable
-        Takes `LayerFactors` and the parameters. For other processes, a function of a module.
+        Takes `LayerFactors`, or the `OVModel`, and the parameters. For other processes, a function
+        of a module.
     parameters : mapping
         Keyword arguments.
     """
 
     model: OVModel | Recipe
-    position: int
+    position: int | None
     score_layer: Callable[..., object]
     parameters: Mapping[str, object]
 
-    def read(self) -> LayerFactors:
+    def read(self) -> LayerFactors | OVModel:
         """Read the layer."""
         model = self.model.open() if isinstance(self.model, Recipe) else self.model
-        return model[self.position]
+        return model if self.position is None else model[self.position]
 
-    def score(self, layer: LayerFactors) -> object:
+    def score(self, layer: LayerFactors | OVModel) -> object:
         """Apply the function."""
         return self.score_layer(layer, **self.parameters)
 
@@ -156,7 +157,7 @@ def _elsewhere(executor: Executor, tasks: Sequence[Task]) -> Iterator[tuple[int,
             yield futures[future], result
     except BrokenExecutor as error:
         raise ScaledIdempotenceError(
-            f"a worker died ({error}). {finished} of {len(tasks)} layers were finished before; "
+            f"a worker died ({error}). {finished} of {len(tasks)} parts were finished before; "
             "where results_dir= was given those are kept, and the same call goes on from them"
         ) from error
     finally:

@@ -7,10 +7,15 @@ amount, and to zero: only against the other two does the first mean something.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -37,7 +42,7 @@ from ..linalg.interventions import (
 )
 from .activations import text_identity
 from .attainment import best_orientation, samples
-from .progress import progress_bar
+from .layerwise import layerwise_tables
 from .results import provenance, result_path, write_table
 from .statistics import mean_interval
 from .survey import STRONG
@@ -50,6 +55,8 @@ UNITS = {"causal": "nats a token", "masked": "nats a masked token", "none": "sha
 DOSES = (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5)
 #: Share of all heads that stand in for the strong ones where there are none.
 HIGHEST_SHARE = 0.05
+#: More segments than any text has.
+EVERY = sys.maxsize
 
 Head = tuple[int, int]  # position of the layer, head
 Changes = Mapping[Head, Tensor]
@@ -95,6 +102,7 @@ def function(
     max_bytes: float = MAX_BYTES,
     results_dir: str | Path | None = None,
     progress: bool = True,
+    executor: Executor | None = None,
 ) -> Function:
     """Change heads inside a running model and measure what its prediction loses.
 
@@ -123,9 +131,13 @@ def function(
         Size of the stored weights up to which a model is run.
     results_dir : str or Path, optional
         Also write ``function``, ``function_segments`` and ``dose`` as parquet to
-        ``<results_dir>/<model>``.
+        ``<results_dir>/<model>``. Until those are there each finished segment is kept, and an
+        interrupted run goes on from them.
     progress : bool
-        Show a bar over interventions.
+        Show a bar over segments.
+    executor : Executor, optional
+        Of `concurrent.futures`: its workers run the model, each on other segments. In-process if
+        left out.
 
     Returns
     -------
@@ -147,47 +159,116 @@ def function(
         Where the model cannot run all three are empty, and ``attrs["reason"]`` says why. Weights
         have their old bytes again afterwards, also after an exception.
     """
-    remarks: dict[str, object] = {
-        "threshold": threshold, "measured": False, "reason": "", "measure": "", "unit": "",
-        "single_segments": single_segments, "draws": draws,
+    what = {
+        "threshold": threshold, "draws": draws, "single_heads": single_heads,
+        "single_segments": single_segments,
     }  # fmt: skip
-    effects, dose = pd.DataFrame(columns=[*KEYS, *_STATISTICS]), pd.DataFrame(columns=_DOSE_COLUMNS)
-    by_segment = pd.DataFrame(columns=_SEGMENT_COLUMNS)
     try:
         running = run_model(model, tokenizer=tokenizer, max_bytes=max_bytes)
         chosen = segments(running, text, n_segments, length)
-        heads = _Heads(model, running)
-        meter = Meter(running, chosen)
-        groups = choose_groups(heads, model.name, threshold)
-        jobs = list(_jobs(heads, groups, model.name, len(chosen.tokens), draws, single_heads,
-                          single_segments))  # fmt: skip
-        curves = list(_curves(heads, groups, model.name, single_segments))
-        bar = progress_bar([*jobs, *curves], f"function {model.label}", "change", progress)
-        rows = [job.row(meter, heads) for job in bar]
-        by_segment = pd.concat(rows[: len(jobs)], ignore_index=True)
-        effects = _summary(by_segment, KEYS)
-        dose = _summary(pd.concat(rows[len(jobs) :], ignore_index=True), DOSE_KEYS)
-        by_segment = by_segment[_SEGMENT_COLUMNS]
-        remarks |= text_identity(chosen) | {
-            "measured": True,
-            "measure": MEASURES[running.task],
-            "unit": UNITS[running.task],
-            "base": float(meter.base.mean()),
-        }
+        if running.task == "masked":
+            chosen.masked()  # before any work: there may be no mask
+        _studies[model] = _Study(model, running, **what)
+        tables = layerwise_tables(
+            model,
+            "function",
+            function_segment,
+            names=("function_segments", "dose"),
+            results_dir=results_dir,
+            progress=progress,
+            executor=executor,
+            parameters=what | text_identity(chosen),
+            remarks={
+                "measured": True,
+                "reason": "",
+                "measure": MEASURES[running.task],
+                "unit": UNITS[running.task],
+            },
+            each=[{"chosen": chosen, "segment": n} for n in range(len(chosen.tokens))],
+            unit="segment",
+            finish=_summaries,
+        )
     except CannotRun as error:
-        remarks["reason"] = str(error)
-    result = Function(effects, by_segment, dose)
-    files = {"function": effects, "function_segments": by_segment, "dose": dose}
-    for name, table in files.items():
-        table.attrs = provenance(model) | remarks
-        if results_dir is not None:
-            write_table(table, result_path(results_dir, model.label, name))
-    return result
+        columns = {
+            "function": [*KEYS, *_STATISTICS],
+            "function_segments": _SEGMENT_COLUMNS,
+            "dose": _DOSE_COLUMNS,
+        }
+        remarks = {"measured": False, "reason": str(error), "measure": "", "unit": ""}
+        tables = {name: pd.DataFrame(columns=names) for name, names in columns.items()}
+        for name, table in tables.items():
+            table.attrs = provenance(model) | what | remarks
+            if results_dir is not None:
+                write_table(table, result_path(results_dir, model.label, name))
+    finally:
+        _studies.pop(model, None)
+    return Function(tables["function"], tables["function_segments"], tables["dose"])
 
 
 _STATISTICS = ["n_segments", "base", "value", "delta", "low", "high", "relative_change"]
 _SEGMENT_COLUMNS = [*KEYS, "draw", "segment", "base", "value", "delta"]
 _DOSE_COLUMNS = [*DOSE_KEYS, *_STATISTICS, "closure"]
+
+
+def function_segment(
+    model: OVModel,
+    *,
+    chosen: Segments,
+    segment: int,
+    threshold: float,
+    draws: int,
+    single_heads: int | None,
+    single_segments: int,
+    **_: object,
+) -> dict[str, pd.DataFrame]:
+    """Make all changes, one after another, and measure each on one segment.
+
+    Parameters
+    ----------
+    model : OVModel
+    chosen : Segments
+    segment : int
+    threshold, draws, single_heads, single_segments
+        As in `function`.
+
+    Returns
+    -------
+    dict of str to DataFrame
+        ``function_segments`` and ``dose``, a row a change.
+    """
+    what = (threshold, draws, single_heads, single_segments)
+    study = _studies.get(model)
+    if study is None or study.what != what:  # in a worker, which keeps it for its next segment
+        study = _Study(model, run_model(model, max_bytes=float("inf")), *what)
+        _studies[model] = study
+    # Threads share the running model, and what one of them changes in it the others would see.
+    with study.lock:
+        meter = Meter(study.running, chosen, [segment])
+        rows = {
+            name: [job.row(meter, study.heads, segment) for job in jobs if segment < job.n_segments]
+            for name, jobs in (("function_segments", study.jobs), ("dose", study.curves))
+        }
+    columns = {
+        "function_segments": [*_SEGMENT_COLUMNS, "relative_change"],
+        "dose": [*DOSE_KEYS, "segment", "base", "value", "delta", "relative_change", "closure"],
+    }
+    return {name: pd.DataFrame(rows[name], columns=columns[name]) for name in rows}
+
+
+def _summaries(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    by_segment = tables["function_segments"]
+    # A change's segments one below another, in the order of the first segment, which has them all.
+    change = by_segment.groupby([*KEYS, "draw"], sort=False).ngroup()
+    by_segment = by_segment.iloc[change.argsort(kind="stable")].reset_index(drop=True)
+    result = {
+        "function": _summary(by_segment, KEYS),
+        "function_segments": by_segment[_SEGMENT_COLUMNS],
+        "dose": _summary(tables["dose"], DOSE_KEYS),
+    }
+    base = by_segment.drop_duplicates("segment").base.mean()
+    for table in result.values():
+        table.attrs = {"base": float(base)}
+    return result
 
 
 class Meter:
@@ -197,10 +278,12 @@ class Meter:
     ----------
     running : RunningModel
     chosen : Segments
+    wanted : sequence of int, optional
+        The segments that will be measured; all if left out.
 
     Attributes
     ----------
-    base : (n,) ndarray
+    base : dict of int to float
         The measure of the unchanged model, by segment.
 
     Notes
@@ -210,25 +293,26 @@ class Meter:
     outputs), everything is run.
     """
 
-    def __init__(self, running: RunningModel, chosen: Segments):
+    def __init__(
+        self, running: RunningModel, chosen: Segments, wanted: Sequence[int] | None = None
+    ):
         self._running = running
         self._tokens, self._places = (
             chosen.masked() if running.task == "masked" else (chosen.tokens, None)
         )
         self._targets = chosen.tokens
-        self._outputs: list[list[Any]] = []
-        self._hidden: list[Tensor] = []
-        base = []
-        for n in range(len(self._tokens)):
+        self._outputs: dict[int, list[Any]] = {}
+        self._hidden: dict[int, Tensor] = {}
+        self.base: dict[int, float] = {}
+        for n in range(len(self._tokens)) if wanted is None else wanted:
             with block_outputs(running) as seen:
                 if running.task == "none":
-                    self._hidden.append(running.hidden(self._tokens[n : n + 1]))
-                base.append(self._value(n))
-            self._outputs.append(seen)
-        self.base = np.array(base)
-        last = len(running.projections) - 1
-        with self._skipping(0, last):
-            self.skips = self._value(0) == self.base[0]
+                    self._hidden[n] = running.hidden(self._tokens[n : n + 1])
+                self.base[n] = self._value(n)
+            self._outputs[n] = seen
+        n, last = next(iter(self.base)), len(running.projections) - 1
+        with self._skipping(n, last):
+            self.skips = self._value(n) == self.base[n]
 
     def measure(self, changes: Changes, segment: int) -> float:
         """Measure one segment with changed heads.
@@ -244,7 +328,7 @@ class Meter:
             Loss in nats, or the share of the output that changed.
         """
         if not any(change.any() for change in changes.values()):
-            return float(self.base[segment])  # not one bit differs
+            return self.base[segment]  # not one bit differs
         first = min(position for position, _ in changes) if self.skips else 0
         with patched(self._running, changes), self._skipping(segment, first):
             return self._value(segment)
@@ -272,8 +356,8 @@ class _Heads:
     """Factors of the running model's heads, layer by layer as they are asked for."""
 
     def __init__(self, model: OVModel, running: RunningModel):
-        self._running = running
         self.layers: list[LayerFactors] = []
+        self._projections: dict[Head, Tensor] = {}
         closures, usable = [], []
         for position, layer in enumerate(model):
             one = running.projections[position]
@@ -299,6 +383,12 @@ class _Heads:
     def factors(self, head: Head) -> tuple[Tensor, Tensor]:
         layer = self.layers[head[0]]
         return layer.O[head[1]], layer.V[layer.value_head[head[1]]]
+
+    def projection(self, head: Head) -> Tensor:
+        """Change of a head to the nearest exact member; made once."""
+        if head not in self._projections:
+            self._projections[head] = projection_change(*self.factors(head))
+        return self._projections[head]
 
     def number(self, head: Head) -> int:
         return self.layers[head[0]].index
@@ -355,45 +445,74 @@ def choose_groups(heads: _Heads, name: str, threshold: float) -> dict[str, list[
 
 
 class _Job(NamedTuple):
-    """One change, and on which segments to measure it."""
+    """One change, and on how many of the segments to measure it."""
 
     keys: dict[str, object]
     changes: Callable[[int], Changes]  # of a segment
     n_segments: int
     closure: bool = False
 
-    def row(self, meter: Meter, heads: _Heads) -> pd.DataFrame:
-        values, changes = [], {}
-        for segment in range(self.n_segments):
-            changes = self.changes(segment)
-            values.append(meter.measure(changes, segment))
-        base = meter.base[: self.n_segments]
-        table = pd.DataFrame(
-            self.keys
-            | {
-                "segment": range(self.n_segments),
-                "base": base,
-                "value": values,
-                "delta": np.array(values) - base,
-                # All draws have the size of the projection.
-                "relative_change": heads.relative_change(changes),
-            }
-        )
+    def row(self, meter: Meter, heads: _Heads, segment: int) -> dict[str, object]:
+        changes = self.changes(segment)
+        base, value = meter.base[segment], meter.measure(changes, segment)
+        row = self.keys | {
+            "segment": segment,
+            "base": base,
+            "value": value,
+            "delta": value - base,
+            "relative_change": heads.relative_change(changes),
+        }
         if self.closure:
             scores = [
                 closure_scores(O + change, V).closure
                 for head, change in changes.items()
                 for O, V in [heads.factors(head)]
             ]
-            table["closure"] = float(torch.stack(scores).nanmean())
-        return table
+            row["closure"] = float(torch.stack(scores).nanmean())
+        return row
+
+
+class _Study:
+    """A running model, the heads to be changed in it, and all the changes."""
+
+    def __init__(
+        self,
+        model: OVModel,
+        running: RunningModel,
+        threshold: float,
+        draws: int,
+        single_heads: int | None,
+        single_segments: int,
+    ):
+        self.what = (threshold, draws, single_heads, single_segments)
+        self.lock = Lock()
+        self.running = running
+        self.heads = _Heads(model, running)
+        self._name = model.name
+        self._groups = choose_groups(self.heads, model.name, threshold)
+
+    @cached_property
+    def jobs(self) -> list[_Job]:
+        """Interventions."""
+        _, draws, single_heads, single_segments = self.what
+        return list(
+            _jobs(self.heads, self._groups, self._name, draws, single_heads, single_segments)
+        )
+
+    @cached_property
+    def curves(self) -> list[_Job]:
+        """Points of the dose-response curves."""
+        return list(_curves(self.heads, self._groups, self._name, self.what[-1]))
+
+
+#: Of the models that are open, in this process or in a worker.
+_studies: WeakKeyDictionary[OVModel, _Study] = WeakKeyDictionary()
 
 
 def _jobs(
     heads: _Heads,
     groups: Mapping[str, Sequence[Head]],
     name: str,
-    n_segments: int,
     draws: int,
     single_heads: int | None,
     single_segments: int,
@@ -403,7 +522,7 @@ def _jobs(
         kinds = ["projected", "random", "zeroed"]
         if group in (main, "matched"):
             kinds.insert(2, "random return")
-        yield from _interventions(heads, name, "together", group, members, kinds, draws, n_segments)
+        yield from _interventions(heads, name, "together", group, members, kinds, draws, EVERY)
     for group, members in groups.items():
         if group == "all":
             continue
@@ -412,7 +531,7 @@ def _jobs(
         for head in order[:single_heads]:
             kinds = ["projected", "random", "zeroed"]
             yield from _interventions(
-                heads, name, "single", group, [head], kinds, draws, min(single_segments, n_segments)
+                heads, name, "single", group, [head], kinds, draws, single_segments
             )
 
 
@@ -465,7 +584,7 @@ def _change(heads: _Heads, head: Head, kind: str, identity: tuple) -> Tensor:
     O, V = heads.factors(head)
     if kind == "zeroed":
         return -O
-    projection = projection_change(O, V)
+    projection = heads.projection(head)
     if kind == "projected":
         return projection
     return random_change(projection, V, *identity, kind, returning=kind == "random return")
@@ -482,7 +601,7 @@ def _curves(
         near = min(groups["matched"], key=lambda head: (abs(head[0] - top[0]), head))
         curves.append(("single", "matched", [near]))
     for scope, group, members in curves:
-        straight = {head: projection_change(*heads.factors(head)) for head in members}
+        straight = {head: heads.projection(head) for head in members}
         paths = {"algebra": {t: {h: t * x for h, x in straight.items()} for t in DOSES}}
         if scope == "single":
             (head,) = members

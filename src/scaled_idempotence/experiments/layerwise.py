@@ -79,16 +79,20 @@ def layerwise_tables(
     executor: Executor | None = None,
     parameters: Mapping[str, object] | None = None,
     remarks: Mapping[str, object] | None = None,
+    each: Sequence[Mapping[str, object]] | None = None,
+    unit: str = "layer",
+    finish: Callable[[Tables], Tables] | None = None,
 ) -> dict[str, pd.DataFrame]:
-    """Make several tables out of several tables a layer; see `layerwise`.
+    """Make several tables out of several tables a layer, or another part; see `layerwise`.
 
     Parameters
     ----------
     model : OVModel
     experiment : str
-        For the bar, and for the folder of finished layers.
+        For the bar, and for the folder of finished parts.
     score_layer : callable
-        Takes `LayerFactors` and the parameters, gives a table for each name, or the only one.
+        Takes `LayerFactors` and the parameters, gives a table for each name, or the only one. Where
+        the unit is not the layer it takes the `OVModel`.
     names : sequence of str
         Of the tables, and of their files.
     results_dir : str or Path, optional
@@ -97,6 +101,14 @@ def layerwise_tables(
     parameters : mapping, optional
     remarks : mapping, optional
         Further entries of ``attrs``.
+    each : sequence of mapping, optional
+        Further keyword arguments, part by part. Unlike the parameters they are no part of what the
+        finished parts are told by, so something among the parameters must stand for them.
+    unit : str
+        What a part is, for the bar. Other parts than layers are counted by `each`.
+    finish : callable, optional
+        Makes the tables that are written and given back out of those of all parts; what is in their
+        ``attrs`` stays.
 
     Returns
     -------
@@ -117,11 +129,18 @@ def layerwise_tables(
         folder = Path(results_dir) / model.label
         finished = _FinishedLayers(folder / f".{experiment}-{digest}", tuple(names))
 
-    positions = range(len(model))
+    by_layer = unit == "layer"
+    positions = range(len(model) if by_layer else len(each or ()))
     layers = {p: tables for p in positions if finished and (tables := finished.read(p))}
     todo = [p for p in positions if p not in layers]
-    results = computed([Task(model, p, score_layer, parameters) for p in todo], executor)
-    bar = progress_bar(positions, f"{experiment} {model.label}", "layer", progress)
+    tasks = [
+        Task(
+            model, p if by_layer else None, score_layer, parameters | dict(each[p] if each else {})
+        )
+        for p in todo
+    ]
+    results = computed(tasks, executor)
+    bar = progress_bar(positions, f"{experiment} {model.label}", unit, progress)
     try:
         bar.update(len(layers))
         for number, found in results:
@@ -134,13 +153,15 @@ def layerwise_tables(
         results.close()
         bar.close()
 
-    result = {}
+    result: dict[str, pd.DataFrame] = {}
     for name in names:
         # An empty table tells no types, and would turn integers of the others into floats.
         parts = [layers[p][name] for p in positions]
         parts = [part for part in parts if len(part)] or parts[:1]
         result[name] = pd.concat(parts, ignore_index=True)
-        result[name].attrs = identity | dict(remarks or {})
+    result = dict(finish(result)) if finish else result
+    for table in result.values():
+        table.attrs = identity | dict(remarks or {}) | table.attrs
     if finished:
         # Two runs with different parameters must not leave tables of which each has some.
         with FileLock(folder / ".lock"):
