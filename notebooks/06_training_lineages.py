@@ -11,6 +11,7 @@
 #     name: python3
 #   scaled_idempotence:
 #     scope: once
+#     takes: long
 # ---
 
 # %% [markdown]

@@ -198,10 +198,26 @@ def test_several_at_a_time_give_the_same_pages(folder, tmp_path):
         batch.run([MODEL], out=tmp_path, jobs=0)
 
 
+def test_of_several_at_a_time_what_takes_long_begins_first(folder, tmp_path):
+    for name, scope in (("05_one", None), ("06_two", None), ("07_three", {"takes": "long"})):
+        source = "import time; print(time.time()); time.sleep(0.2)"
+        nbformat.write(notebook(source, scope=scope), folder / f"{name}.ipynb")
+    outcomes = batch.run(
+        [MODEL], notebooks=["one", "two", "three"], out=tmp_path, progress=False, jobs=2
+    )
+    assert [o.notebook for o in outcomes] == ["05_one", "06_two", "07_three"]
+    begun = [
+        float(text_of(tmp_path / "executed" / MODEL / f"{o.notebook}.ipynb")) for o in outcomes
+    ]
+    assert begun[2] < max(begun)
+
+
 def test_an_unknown_scope_is_told(folder, tmp_path):
-    nbformat.write(notebook("print(1)", scope={"scope": "twice"}), folder / "05_odd.ipynb")
-    with pytest.raises(NotebookError, match=r"05_odd has the metadata .*twice"):
-        run(tmp_path / "out", ["odd"])
+    for scope in ({"scope": "twice"}, {"reads": "results"}, {"mood": "long"}):
+        nbformat.write(notebook("print(1)", scope=scope), folder / "05_odd.ipynb")
+        (said,) = scope.values()
+        with pytest.raises(NotebookError, match=rf"05_odd has the metadata .*{said}"):
+            run(tmp_path / "out", ["odd"])
 
 
 def test_an_interrupt_leaves_no_page(folder, tmp_path, monkeypatch):

@@ -122,10 +122,14 @@ class Scope:
     reads_results : bool
         It shows the tables that the others wrote, so it comes last, and again when any of them
         changed: ``reads: results``.
+    long : bool
+        Among several at a time it begins first, so that nothing waits for it alone at the end:
+        ``takes: long``.
     """
 
     once: bool = False
     reads_results: bool = False
+    long: bool = False
 
     @property
     def reserved(self) -> tuple[str, ...]:
@@ -148,16 +152,16 @@ def scope_of(path: Path) -> Scope:
     Raises
     ------
     NotebookError
-        If the metadata say something else than ``scope: once`` and ``reads: results``.
+        If the metadata say something else, or that something reads results and is not made once.
     """
     said = dict(nbformat.read(path, as_version=4).metadata.get(METADATA, {}))
-    known = ({}, {"scope": "once"}, {"scope": "once", "reads": "results"})
-    if said not in known:
+    known = {"scope": "once", "reads": "results", "takes": "long"}
+    if not said.items() <= known.items() or ("reads" in said and "scope" not in said):
         raise NotebookError(
-            f"{path.stem} has the metadata {METADATA}: {said}, expected one of "
-            f"{', '.join(str(one) for one in known[1:])}, or none"
+            f"{path.stem} has the metadata {METADATA}: {said}, expected none, or some of {known}, "
+            "of which reads goes with scope"
         )
-    return Scope(once="scope" in said, reads_results="reads" in said)
+    return Scope(once="scope" in said, reads_results="reads" in said, long="takes" in said)
 
 
 def check_parameters(
@@ -290,9 +294,9 @@ def run(
         values: dict[str, object] = {"results_dir": "results", **typed[path]}
         read = out / "results" if scopes[path].reads_results else None
         if model is None:
-            return _Job(path, ALL_MODELS, values, reads=read)
+            return _Job(path, ALL_MODELS, values, reads=read, long=scopes[path].long)
         values |= {"model": _portable(name), "norm": norm, "revision": revision or ""}
-        return _Job(path, model.label, values, model.weights_id, model.pin, read)
+        return _Job(path, model.label, values, model.weights_id, model.pin, read, scopes[path].long)
 
     first = [
         job(path, name, model) for name, model in opened for path in paths if not scopes[path].once
@@ -324,7 +328,8 @@ def _execute_all(
         with ProcessPoolExecutor(
             workers, get_context("spawn"), initializer=_share_cores, initargs=(workers,)
         ) as pool:
-            futures = {pool.submit(_execute, job, **options): n for n, job in enumerate(todo)}
+            order = sorted(range(len(todo)), key=lambda n: not todo[n].long)
+            futures = {pool.submit(_execute, todo[n], **options): n for n in order}
             try:
                 for future in as_completed(futures):
                     job = todo[futures[future]]
@@ -364,6 +369,7 @@ class _Job:
     weights_id: str = ""
     pin: Mapping[str, str] = field(default_factory=dict)
     reads: Path | None = None  # a folder of tables
+    long: bool = False
 
 
 def _execute(job: _Job, out: Path, force: bool, progress: bool, dask: str | None) -> Outcome:
