@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NOTEBOOKS := $(wildcard notebooks/*.py)
 SITE := _build/html/index.html
+# matplotlib makes folders in the home of whoever imports it; nothing but the venv and the cache is to be touched.
+export MPLCONFIGDIR ?= $(CURDIR)/$(VENV)/matplotlib
 
 .PHONY: book run test test-site test-colab lint bench clean notebooks readme repository install
 
