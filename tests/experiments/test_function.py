@@ -10,6 +10,7 @@ import transformers
 import scaled_idempotence as si
 from scaled_idempotence import plots
 from scaled_idempotence.checkpoints.module import LiveModule
+from scaled_idempotence.errors import ScaledIdempotenceError
 from scaled_idempotence.experiments import function as f
 from scaled_idempotence.experiments.text import Segments
 from tests import running_models as tiny
@@ -294,3 +295,24 @@ def test_threads_do_not_see_each_others_changes(dependent):
     with ThreadPoolExecutor(4) as pool:
         result = run(module, tiny.planted_texts(4), draws=2, executor=pool)
     pd.testing.assert_frame_equal(result.segments, dependent.segments, check_exact=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"draws": 0}, "draws is 0, expected at least 1"),
+        ({"single_heads": -1}, "single_heads is -1"),
+        ({"single_segments": 0}, "single_segments is 0"),
+        ({"n_segments": 0}, "got 0 segments of 256 tokens"),
+        ({"length": 1}, "got 8 segments of 1 tokens"),
+    ],
+)
+def test_numbers_that_are_too_small_are_told(options, said):
+    model = si.open_model(tiny.llama())
+    with pytest.raises(ScaledIdempotenceError, match=said):
+        si.function(model, tiny.tokens(), progress=False, **options)
+
+
+def test_an_encoder_needs_room_beside_its_special_tokens():
+    with pytest.raises(ScaledIdempotenceError, match="no room beside 2 special ones"):
+        si.activations(si.open_model("minilm-l6"), length=2, progress=False)

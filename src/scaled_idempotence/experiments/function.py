@@ -31,7 +31,7 @@ from ..checkpoints.running import (
     run_model,
     skipping,
 )
-from ..errors import CannotRun
+from ..errors import CannotRun, ScaledIdempotenceError
 from ..linalg.closure import closure_scores
 from ..linalg.factors import singular_values
 from ..linalg.interventions import (
@@ -158,7 +158,16 @@ def function(
 
         Where the model cannot run all three are empty, and ``attrs["reason"]`` says why. Weights
         have their old bytes again afterwards, also after an exception.
+
+    Raises
+    ------
+    ScaledIdempotenceError
+        If a number is too small, the text is too short or cannot be read, or a worker died.
     """
+    counts = {"draws": draws, "single_heads": single_heads, "single_segments": single_segments}
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise ScaledIdempotenceError(f"{name} is {count}, expected at least 1")
     what = {
         "threshold": threshold, "draws": draws, "single_heads": single_heads,
         "single_segments": single_segments,

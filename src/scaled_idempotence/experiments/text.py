@@ -105,8 +105,12 @@ def segments(
     CannotRun
         If there is no tokenizer.
     ScaledIdempotenceError
-        If the text is too short or cannot be read.
+        If the text is too short or cannot be read, or nothing of it is asked for.
     """
+    if n_segments < 1 or length < 2:
+        raise ScaledIdempotenceError(
+            f"got {n_segments} segments of {length} tokens, expected at least 1 of at least 2"
+        )
     if isinstance(text, Segments):
         return text.first(n_segments)
     if isinstance(text, Tensor):
@@ -125,7 +129,12 @@ def segments(
         )
     length = min(length, running.max_length or length)
     before, after = _special(tokenizer)
-    inner = length - len(before) - len(after)
+    special = len(before) + len(after)
+    inner = length - special
+    if inner < 1:
+        raise ScaledIdempotenceError(
+            f"segments of {length} tokens have no room beside {special} special ones"
+        )
     needed = (n_segments - 1) * stride + inner
     string, description = _read(text, needed)
     ids = tokenizer(string, add_special_tokens=False, verbose=False).input_ids
