@@ -168,16 +168,13 @@ def function(
     for name, count in counts.items():
         if count is not None and count < 1:
             raise ScaledIdempotenceError(f"{name} is {count}, expected at least 1")
-    what = {
-        "threshold": threshold, "draws": draws, "single_heads": single_heads,
-        "single_segments": single_segments,
-    }  # fmt: skip
+    plan = _Plan(threshold, draws, single_heads, single_segments)
     try:
         running = run_model(model, tokenizer=tokenizer, max_bytes=max_bytes)
         chosen = segments(running, text, n_segments, length)
         if running.task == "masked":
             chosen.masked()  # before any work: there may be no mask
-        _studies[model] = _Study(model, running, **what)
+        _studies[model] = _Study(model, running, plan)
         tables = layerwise_tables(
             model,
             "function",
@@ -186,7 +183,7 @@ def function(
             results_dir=results_dir,
             progress=progress,
             executor=executor,
-            parameters=what | text_identity(chosen),
+            parameters=plan._asdict() | text_identity(chosen),
             remarks={
                 "measured": True,
                 "reason": "",
@@ -206,7 +203,7 @@ def function(
         remarks = {"measured": False, "reason": str(error), "measure": "", "unit": ""}
         tables = {name: pd.DataFrame(columns=names) for name, names in columns.items()}
         for name, table in tables.items():
-            table.attrs = provenance(model) | what | remarks
+            table.attrs = provenance(model) | plan._asdict() | remarks
             if results_dir is not None:
                 write_table(table, result_path(results_dir, model.label, name))
     finally:
@@ -245,10 +242,10 @@ def function_segment(
     dict of str to DataFrame
         ``function_segments`` and ``dose``, a row a change.
     """
-    what = (threshold, draws, single_heads, single_segments)
+    plan = _Plan(threshold, draws, single_heads, single_segments)
     study = _studies.get(model)
-    if study is None or study.what != what:  # in a worker, which keeps it for its next segment
-        study = _Study(model, run_model(model, max_bytes=float("inf")), *what)
+    if study is None or study.plan != plan:  # in a worker, which keeps it for its next segment
+        study = _Study(model, run_model(model, max_bytes=float("inf")), plan)
         _studies[model] = study
     # Threads share the running model, and what one of them changes in it the others would see.
     with study.lock:
@@ -481,37 +478,35 @@ class _Job(NamedTuple):
         return row
 
 
+class _Plan(NamedTuple):
+    """Which changes are made; see `function`."""
+
+    threshold: float
+    draws: int
+    single_heads: int | None
+    single_segments: int
+
+
 class _Study:
     """A running model, the heads to be changed in it, and all the changes."""
 
-    def __init__(
-        self,
-        model: OVModel,
-        running: RunningModel,
-        threshold: float,
-        draws: int,
-        single_heads: int | None,
-        single_segments: int,
-    ):
-        self.what = (threshold, draws, single_heads, single_segments)
+    def __init__(self, model: OVModel, running: RunningModel, plan: _Plan):
+        self.plan = plan
         self.lock = Lock()
         self.running = running
         self.heads = _Heads(model, running)
         self._name = model.name
-        self._groups = choose_groups(self.heads, model.name, threshold)
+        self._groups = choose_groups(self.heads, model.name, plan.threshold)
 
     @cached_property
     def jobs(self) -> list[_Job]:
         """Interventions."""
-        _, draws, single_heads, single_segments = self.what
-        return list(
-            _jobs(self.heads, self._groups, self._name, draws, single_heads, single_segments)
-        )
+        return list(_jobs(self.heads, self._groups, self._name, self.plan))
 
     @cached_property
     def curves(self) -> list[_Job]:
         """Points of the dose-response curves."""
-        return list(_curves(self.heads, self._groups, self._name, self.what[-1]))
+        return list(_curves(self.heads, self._groups, self._name, self.plan.single_segments))
 
 
 #: Of the models that are open, in this process or in a worker.
@@ -522,25 +517,23 @@ def _jobs(
     heads: _Heads,
     groups: Mapping[str, Sequence[Head]],
     name: str,
-    draws: int,
-    single_heads: int | None,
-    single_segments: int,
+    plan: _Plan,
 ) -> Iterator[_Job]:
     main = next(iter(groups))
     for group, members in groups.items():
         kinds = ["projected", "random", "zeroed"]
         if group in (main, "matched"):
             kinds.insert(2, "random return")
-        yield from _interventions(heads, name, "together", group, members, kinds, draws, EVERY)
+        yield from _interventions(heads, name, "together", group, members, kinds, plan.draws, EVERY)
     for group, members in groups.items():
         if group == "all":
             continue
         order = sorted(members, key=lambda head: float(heads.closure[head]))
         order = order if group == "lowest" else order[::-1]
-        for head in order[:single_heads]:
+        for head in order[: plan.single_heads]:
             kinds = ["projected", "random", "zeroed"]
             yield from _interventions(
-                heads, name, "single", group, [head], kinds, draws, single_segments
+                heads, name, "single", group, [head], kinds, plan.draws, plan.single_segments
             )
 
 

@@ -217,10 +217,10 @@ def mean_interval(
     True
     """
     values = np.asarray(values, dtype=float)
-    if len(values) < 2:
-        return float("nan"), float("nan")
-    drawn = np.random.default_rng(0).integers(len(values), size=(n_resamples, len(values)))
     n = len(values)
+    if n < 2:
+        return float("nan"), float("nan")
+    drawn = np.random.default_rng(0).integers(n, size=(n_resamples, n))
     tail = stats.norm.cdf(math.sqrt(n / (n - 1)) * stats.t.ppf((1 - confidence) / 2, n - 1))
     low, high = np.quantile(values[drawn].mean(axis=1), [tail, 1 - tail])
     return float(low), float(high)
