@@ -51,7 +51,7 @@ from IPython.display import Markdown, display
 
 import scaled_idempotence as si
 from scaled_idempotence.experiments.factorial import layer_interactions
-from scaled_idempotence.experiments.statistics import auroc
+from scaled_idempotence.statistics import auroc
 
 si.plots.set_theme()
 weights = si.open_model(model, revision=revision or None, norm=norm)

@@ -64,7 +64,7 @@ from scaled_idempotence.experiments.trajectory import (
     step_medians,
 )
 from scaled_idempotence.lineages.live import LIVE, live_recipe
-from scaled_idempotence.plots.trajectory import CHI_SQUARE_MEDIAN
+from scaled_idempotence.plots.training_lineages import CHI_SQUARE_MEDIAN
 
 si.plots.set_theme()
 names = lineages.split()

@@ -48,7 +48,7 @@ example = "smollm2-135m"  # model to compute where there are no tables at all, a
 from IPython.display import Markdown, display
 
 import scaled_idempotence as si
-from scaled_idempotence.explorer import explorable
+from scaled_idempotence.publish.explorer import explorable
 
 if not explorable(results_dir):
     weights = si.open_model(example)

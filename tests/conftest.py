@@ -58,7 +58,7 @@ def surveys():
 def running_smollm2():
     """The default model, running, with what it did on its default text; loaded once."""
     import scaled_idempotence as si
-    from scaled_idempotence.experiments.text import segments
+    from scaled_idempotence.running.text import segments
 
     model = si.open_model("smollm2-135m")
     running = si.run_model(model)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from scaled_idempotence.pages import check_pages
+from scaled_idempotence.publish.pages import check_pages
 
 APPENDIX = "Appendix"
 

@@ -156,9 +156,9 @@ def survey(
 ) -> None:
     """Score the closure of every head of a model."""
     from .checkpoints.model import open_model
+    from .compute.executors import dask_executor
+    from .compute.results import check_table_path, write_table
     from .experiments import survey as experiment
-    from .experiments.executors import dask_executor
-    from .experiments.results import check_table_path, write_table
 
     if out is not None:
         check_table_path(out)  # before the work, not after it
@@ -269,8 +269,8 @@ def run(
     ] = 1,
 ) -> None:
     """Execute the notebooks for each model with papermill."""
-    from .batch import run as run_batch
     from .errors import NotebookError
+    from .publish.batch import run as run_batch
 
     parameters = {}
     for pair in parameter or []:

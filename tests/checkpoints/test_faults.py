@@ -15,10 +15,10 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import scaled_idempotence as si
-from scaled_idempotence import batch
-from scaled_idempotence.checkpoints import scales
 from scaled_idempotence.checkpoints.model import split_part
+from scaled_idempotence.checkpoints.quantised import scales
 from scaled_idempotence.errors import CheckpointError
+from scaled_idempotence.publish import batch
 from tests.checkpoints import gguf_files, tiny
 from tests.checkpoints.architectures import CASES
 from tests.operators import dense, dense_closure

@@ -12,13 +12,16 @@ import torch
 from huggingface_hub import constants
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from scaled_idempotence.checkpoints.hub.repository import Range, Stored, read_range
 
 import scaled_idempotence as si
-from scaled_idempotence import batch, cli
-from scaled_idempotence.checkpoints import hub, hub_client, registry
-from scaled_idempotence.checkpoints.hub import Range, Stored, read_range
+from scaled_idempotence import cli
+from scaled_idempotence.checkpoints import registry
+from scaled_idempotence.checkpoints.hub.repository import client as hub_client
+from scaled_idempotence.checkpoints.hub.repository import repository as hub
 from scaled_idempotence.checkpoints.reader import TensorSlice
 from scaled_idempotence.errors import CheckpointError, FetchError
+from scaled_idempotence.publish import batch
 from tests.checkpoints import tiny
 from tests.checkpoints.hub_server import HubServer
 from tests.checkpoints.test_faults import blockwise, quantise

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from scaled_idempotence.claims import capacity
+from scaled_idempotence.claims import constructive_search as capacity
 
 
 @pytest.fixture(autouse=True)

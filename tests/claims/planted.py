@@ -11,7 +11,7 @@ from importlib.metadata import version
 import numpy as np
 import pandas as pd
 
-from scaled_idempotence.experiments.results import ALL_MODELS, write_table
+from scaled_idempotence.compute.results import ALL_MODELS, write_table
 
 LAYERS, HEADS, GROUPS, D_HEAD = 10, 8, 4, 64
 STRONG_HEADS = [(2, 0), (2, 1), (5, 3), (5, 4), (7, 6), (9, 7)]

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 
 import scaled_idempotence as si
 from scaled_idempotence.claims import CHAPTERS, CLAIMS, FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN
-from scaled_idempotence.claims.pages import SYMBOLS, section_table
 from scaled_idempotence.claims.scoreboard import NO_LINEAGE, counts
 from scaled_idempotence.claims.tables import combined, lineage_groups, sign_shares
-from scaled_idempotence.experiments.results import ALL_MODELS, result_path, write_table
+from scaled_idempotence.compute.results import ALL_MODELS, result_path, write_table
+from scaled_idempotence.publish.verdicts import SYMBOLS, section_table
 from tests.claims.planted import LIES, attrs, true_tables, without_strong, write
 
 MODEL_CLAIMS = [claim for claim in CLAIMS if claim.subject == "model"]

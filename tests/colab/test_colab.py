@@ -14,9 +14,9 @@ import nbformat
 import papermill
 import pytest
 
-from scaled_idempotence.batch import find_notebooks
 from scaled_idempotence.checkpoints.bundled import cache_folder
-from scaled_idempotence.pages import page_faults
+from scaled_idempotence.publish.batch import find_notebooks
+from scaled_idempotence.publish.pages import page_faults
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = find_notebooks()

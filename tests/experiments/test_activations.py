@@ -6,8 +6,8 @@ import torch
 import scaled_idempotence as si
 from scaled_idempotence.errors import ScaledIdempotenceError
 from scaled_idempotence.experiments import activations as a
-from scaled_idempotence.experiments import text as t
-from tests import running_models as tiny
+from scaled_idempotence.running import text as t
+from tests.running import models as tiny
 
 
 def dense_scores(module, model, texts, position):

@@ -12,8 +12,8 @@ from scaled_idempotence import plots
 from scaled_idempotence.checkpoints.module import LiveModule
 from scaled_idempotence.errors import ScaledIdempotenceError
 from scaled_idempotence.experiments import function as f
-from scaled_idempotence.experiments.text import Segments
-from tests import running_models as tiny
+from scaled_idempotence.running.text import Segments
+from tests.running import models as tiny
 
 # llama's norms compute in float32, whatever the model's type.
 TOLERANCE = 1e-6

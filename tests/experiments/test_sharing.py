@@ -10,7 +10,7 @@ import torch
 
 import scaled_idempotence as si
 from scaled_idempotence.checkpoints.model import LayerFactors
-from scaled_idempotence.experiments.results import load_result
+from scaled_idempotence.compute.results import load_result
 from scaled_idempotence.experiments.sharing import (
     Sharing,
     product_tables,

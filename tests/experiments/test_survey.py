@@ -6,8 +6,8 @@ import torch
 import scaled_idempotence as si
 from scaled_idempotence import files
 from scaled_idempotence.checkpoints.model import LayerFactors
+from scaled_idempotence.compute import results
 from scaled_idempotence.errors import ScaledIdempotenceError
-from scaled_idempotence.experiments import results
 from scaled_idempotence.experiments import survey as experiment
 from tests.operators import dense, dense_alpha, dense_closure, dense_gain
 

@@ -151,7 +151,7 @@ def test_without_a_network_what_was_found_is_found_again(pythia, monkeypatch):
     before = public.public_lineage(REPO, 4)
     huggingface_hub.close_session()
     pythia.stop()
-    monkeypatch.setattr("scaled_idempotence.checkpoints.hub_client.MAX_RETRIES", 0)
+    monkeypatch.setattr("scaled_idempotence.checkpoints.hub.client.MAX_RETRIES", 0)
     with pytest.warns(UserWarning, match="for the revisions of EleutherAI/pythia-14m"):
         assert public.public_lineage(REPO, 4) == before
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)

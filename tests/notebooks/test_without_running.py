@@ -2,8 +2,8 @@
 
 import nbformat
 
-from scaled_idempotence.batch import run
-from scaled_idempotence.pages import check_pages
+from scaled_idempotence.publish.batch import run
+from scaled_idempotence.publish.pages import check_pages
 
 
 def said(path):

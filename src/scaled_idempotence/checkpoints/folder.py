@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..errors import CheckpointError
 from .configuration import read_configuration
-from .scales import read_scaled
+from .quantised.scales import read_scaled
 
 CONFIG = "config.json"
 SAFETENSORS = "model.safetensors"

@@ -29,8 +29,8 @@ from .layouts import (
     rows_of,
     wanted,
 )
+from .quantised.scales import check_stored_type, explain_missing, scale_of
 from .reader import Reader, TensorSlice
-from .scales import check_stored_type, explain_missing, scale_of
 
 NORMS = ("raw", "folded")
 
@@ -522,7 +522,7 @@ def _named(name: str, part: str | None) -> str:
 
 
 def _repo_id(name: str) -> str | None:
-    from .hub import is_repo_id
+    from .hub.repository import is_repo_id
 
     if name in registry.MODELS:
         return registry.MODELS[name].repo
@@ -539,7 +539,7 @@ def _at_path(model: OVModel, path: Path, part: str | None) -> OVModel:
 def _open_on_hub(
     repo: str, revision: str | None, norm: str, part: str | None, sha: str | None = None
 ) -> OVModel:
-    from .hub import DEFAULT_REVISION, open_hub
+    from .hub.repository import DEFAULT_REVISION, open_hub
 
     revision = revision or DEFAULT_REVISION
     reader, sha = open_hub(repo, sha or revision, part)

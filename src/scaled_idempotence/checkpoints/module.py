@@ -10,7 +10,7 @@ from torch import Tensor
 from ..errors import CheckpointError
 from .configuration import read_configuration
 from .folder import DTYPES
-from .scales import read_scaled
+from .quantised.scales import read_scaled
 
 
 class LiveModule:

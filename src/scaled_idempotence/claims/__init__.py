@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from . import behaviour, capacity, factorization, scrambling, sharing, survey, training
+from . import (
+    behaviour,
+    closure_survey,
+    constructive_search,
+    factorization,
+    scrambling,
+    training_lineages,
+    value_sharing,
+)
 from .claim import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN, VERDICTS, Claim, Verdict, judge
 
 #: Every claim, in the paper's order.
 CLAIMS: tuple[Claim, ...] = (
-    *survey.CLAIMS,
+    *closure_survey.CLAIMS,
     *factorization.CLAIMS,
     *scrambling.CLAIMS,
-    *capacity.CLAIMS,
-    *sharing.CLAIMS,
+    *constructive_search.CLAIMS,
+    *value_sharing.CLAIMS,
     *behaviour.CLAIMS,
-    *training.CLAIMS,
+    *training_lineages.CLAIMS,
 )
 
 #: The notebook that tells of each section.
 CHAPTERS = {
-    survey.SECTION: "01_closure_survey",
+    closure_survey.SECTION: "01_closure_survey",
     factorization.SECTION: "02_factorization",
     scrambling.SECTION: "03_scrambling",
-    capacity.SECTION: "04_constructive_search",
-    sharing.SECTION: "05_value_sharing",
-    training.SECTION: "06_training_lineages",
+    constructive_search.SECTION: "04_constructive_search",
+    value_sharing.SECTION: "05_value_sharing",
+    training_lineages.SECTION: "06_training_lineages",
     behaviour.ACTIVATIONS: "07_activations",
     behaviour.FUNCTION: "08_function",
 }

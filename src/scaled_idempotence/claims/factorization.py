@@ -6,8 +6,8 @@ import numpy as np
 
 from .. import paper
 from ..experiments.factorial import layer_interactions
-from ..experiments.statistics import auroc
 from ..experiments.survey import STRONG
+from ..statistics import auroc
 from .checks import (
     AS_OFTEN,
     as_often,

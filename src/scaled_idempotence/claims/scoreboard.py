@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..experiments.results import ALL_MODELS
+from ..compute.results import ALL_MODELS
 from . import CLAIMS, NOT_RUN, VERDICTS, Claim, Verdict, judge
 from .tables import ResultTables, TableFault, lineages, result_tables
 

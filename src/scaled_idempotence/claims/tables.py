@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
+from ..compute.results import ALL_MODELS
 from ..errors import ScaledIdempotenceError
-from ..experiments.results import ALL_MODELS
 from ..experiments.survey import STRONG
 
 #: What a table of one model must say of its origin, and one of several.

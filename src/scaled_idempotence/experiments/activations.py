@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 
 from ..checkpoints.model import LayerFactors, OVModel
-from ..checkpoints.running import MAX_BYTES, projection_inputs, run_model
+from ..compute.parts import layerwise_tables
+from ..compute.progress import progress_bar
 from ..errors import CannotRun
 from ..linalg.activations import isotropic_inputs, output_response
 from ..linalg.closure import closure_scores
 from ..linalg.scramble import draw_seed
-from .layerwise import layerwise_tables
-from .progress import progress_bar
+from ..running.loading import MAX_BYTES, projection_inputs, run_model
+from ..running.text import Segments, segments
 from .survey import STRONG
-from .text import Segments, segments
 
 QUANTILES = {"q05": 0.05, "q25": 0.25, "q75": 0.75, "q95": 0.95}
 #: Gaussian draws a head for the comparison that needs no running model.

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..checkpoints.model import LayerFactors, OVModel
+from ..compute.parts import layerwise
 from ..linalg.capacity import capacity
 from ..linalg.closure import closure_scores
 from ..linalg.orientations import (
@@ -22,9 +23,8 @@ from ..linalg.orientations import (
 )
 from ..linalg.principal import core_closure, principal_coordinates
 from ..linalg.scramble import draw_seed, signed_permutation_scramble
-from .layerwise import layerwise
+from ..statistics import hierarchical_gap
 from .orientation import PERMUTATION_DRAWS
-from .statistics import hierarchical_gap
 from .survey import STRONG
 
 #: Heads a layer in the sample that is blind to closure.

@@ -10,9 +10,9 @@ import pandas as pd
 import torch
 
 from ..checkpoints.model import LayerFactors, OVModel
+from ..compute.parts import layerwise
 from ..linalg.closure import closure_scores
 from ..linalg.principal import principal_coordinates
-from .layerwise import layerwise
 
 #: Principal directions, from the best aligned, whose block of the core is kept.
 BLOCK = 24

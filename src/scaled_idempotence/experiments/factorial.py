@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ..checkpoints.model import LayerFactors, OVModel
+from ..compute.parts import layerwise
 from ..linalg.principal import closure_table, principal_coordinates
-from .layerwise import layerwise
 
 
 def factorial(

@@ -23,14 +23,8 @@ import torch
 from torch import Tensor
 
 from ..checkpoints.model import LayerFactors, OVModel
-from ..checkpoints.running import (
-    MAX_BYTES,
-    RunningModel,
-    block_outputs,
-    patched,
-    run_model,
-    skipping,
-)
+from ..compute.parts import layerwise_tables
+from ..compute.results import provenance, result_path, write_table
 from ..errors import CannotRun, ScaledIdempotenceError
 from ..linalg.closure import closure_scores
 from ..linalg.factors import singular_values
@@ -40,13 +34,19 @@ from ..linalg.interventions import (
     projection_change,
     random_change,
 )
+from ..running.loading import (
+    MAX_BYTES,
+    RunningModel,
+    block_outputs,
+    patched,
+    run_model,
+    skipping,
+)
+from ..running.text import Segments, segments
+from ..statistics import mean_interval
 from .activations import text_identity
 from .attainment import best_orientation, samples
-from .layerwise import layerwise_tables
-from .results import provenance, result_path, write_table
-from .statistics import mean_interval
 from .survey import STRONG
-from .text import Segments, segments
 
 #: What the change of a model is measured by, for each task of its trained head.
 MEASURES = {"causal": "next-token loss", "masked": "masked-token loss", "none": "output change"}

@@ -10,6 +10,7 @@ import pandas as pd
 import torch
 
 from ..checkpoints.model import LayerFactors, OVModel
+from ..compute.parts import layerwise
 from ..linalg.closure import closure_scores
 from ..linalg.factors import effective_rank
 from ..linalg.principal import core_closure, principal_coordinates
@@ -21,7 +22,6 @@ from ..linalg.scramble import (
     scramble_audit,
     signed_permutation_scramble,
 )
-from .layerwise import layerwise
 
 #: Draws a head in the paper's protocol.
 PERMUTATION_DRAWS = 8

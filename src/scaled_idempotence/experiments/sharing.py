@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..checkpoints.model import LayerFactors, OVModel
+from ..compute.parts import layerwise_tables
 from ..linalg.closure import ClosureScores, closure_scores
 from ..linalg.sharing import (
     ACTION_REASONS,
@@ -27,7 +28,6 @@ from ..linalg.sharing import (
     sibling_cosines,
     sibling_scores,
 )
-from .layerwise import layerwise_tables
 from .survey import STRONG, THRESHOLDS
 
 #: What a table of products means for a topology; `Sharing.pairs.attrs["remark"]`.

@@ -10,6 +10,7 @@ import pandas as pd
 import torch
 
 from ..checkpoints.model import LayerFactors, OVModel
+from ..compute.parts import layerwise
 from ..linalg.closure import closure_scores
 from ..linalg.principal import core_closure, principal_coordinates
 from ..linalg.support import (
@@ -19,7 +20,6 @@ from ..linalg.support import (
     overlap,
     response_decomposition,
 )
-from .layerwise import layerwise
 
 
 def support(

@@ -10,10 +10,10 @@ import pandas as pd
 import torch
 
 from ..checkpoints.model import LayerFactors, OVModel
+from ..compute.parts import layerwise
 from ..linalg.closure import STATUS_REASONS, copying_score
 from ..linalg.factors import effective_rank, singular_values
 from ..linalg.pairing import layer_permutation_p, layer_scores, trained_rank, wrong_v_closure
-from .layerwise import layerwise
 
 #: Closure from which the paper calls a head strong.
 STRONG = 0.9

@@ -16,6 +16,15 @@ import pandas as pd
 from scipy import stats
 
 from ..checkpoints.model import LayerFactors, OVModel
+from ..compute.executors import Task, computed
+from ..compute.progress import progress_bar
+from ..compute.results import (
+    ALL_MODELS,
+    code_id,
+    read_if_whole,
+    result_path,
+    write_table,
+)
 from ..errors import ScaledIdempotenceError
 from ..linalg.closure import closure_scores
 from ..linalg.factors import effective_rank, singular_values
@@ -23,11 +32,8 @@ from ..linalg.scramble import null_closure
 from ..lineages.audit import compare_contents, content_hash, ov_hashes
 from ..lineages.find import Source, find_lineage
 from ..lineages.series import Checkpoint, Lineage
+from ..statistics import hierarchical_gap
 from .attainment import samples, search_heads
-from .executors import Task, computed
-from .progress import progress_bar
-from .results import ALL_MODELS, code_id, read_if_whole, result_path, write_table
-from .statistics import hierarchical_gap
 from .survey import STRONG
 
 #: Name of the pooled rows of gaps.

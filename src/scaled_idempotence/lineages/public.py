@@ -12,9 +12,10 @@ from urllib.parse import quote
 
 from huggingface_hub import constants
 
-from ..checkpoints import hub_client, registry
-from ..checkpoints.hub import write_atomically
-from ..checkpoints.hub_client import DEFAULT_REVISION, Unreachable
+from ..checkpoints import registry
+from ..checkpoints.hub import client as hub_client
+from ..checkpoints.hub.client import DEFAULT_REVISION, Unreachable
+from ..checkpoints.hub.repository import write_atomically
 from ..errors import CheckpointError
 from .audit import compare_contents
 from .series import Checkpoint, Left, Lineage, spread

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import scaled_idempotence as si
-from scaled_idempotence import explorer
+from scaled_idempotence.compute.results import write_table
 from scaled_idempotence.errors import ScaledIdempotenceError
 from scaled_idempotence.experiments.cores import cores_layer
-from scaled_idempotence.experiments.results import write_table
+from scaled_idempotence.publish import explorer
 
 MODEL = "minilm-l6"
 

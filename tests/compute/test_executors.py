@@ -15,12 +15,12 @@ import torch
 import scaled_idempotence as si
 import scaled_idempotence.checkpoints.folder
 import scaled_idempotence.experiments.attainment  # imported once, by the process that forks
-from scaled_idempotence import batch
 from scaled_idempotence.cli import app
+from scaled_idempotence.compute import executors
+from scaled_idempotence.compute.parts import layerwise
 from scaled_idempotence.errors import CheckpointError, ScaledIdempotenceError
-from scaled_idempotence.experiments import executors
-from scaled_idempotence.experiments.layerwise import layerwise
 from scaled_idempotence.experiments.survey import survey_layer
+from scaled_idempotence.publish import batch
 
 MODEL = "minilm-l6"
 EXPERIMENTS = {

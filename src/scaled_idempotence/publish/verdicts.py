@@ -9,8 +9,8 @@ from urllib.parse import quote
 import pandas as pd
 from pandas.io.formats.style import Styler
 
-from ..experiments.results import ALL_MODELS
-from . import CHAPTERS, FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN
+from ..claims import CHAPTERS, FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN
+from ..compute.results import ALL_MODELS
 
 #: Symbol of each verdict, the same in pictures and tables.
 SYMBOLS = {HOLDS: "✓", FAILS: "✗", NOT_APPLICABLE: "–", NOT_RUN: "·"}

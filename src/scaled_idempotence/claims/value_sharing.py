@@ -7,7 +7,13 @@ import pandas as pd
 
 from .. import paper
 from ..experiments.survey import STRONG
-from .checks import computed_from_strong, several_value_heads, siblings, strong, strong_heads
+from .checks import (
+    computed_from_strong,
+    several_value_heads,
+    siblings,
+    strong,
+    strong_heads,
+)
 from .claim import NEAR, Claim, Figures, Tables
 
 SECTION = "Value sharing"

@@ -34,15 +34,23 @@ from huggingface_hub.utils import validate_repo_id
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ..errors import CheckpointError, FetchError
-from ..experiments.progress import byte_bar
-from ..files import replacing
-from . import hub_client
-from .folder import BITS, CONFIG, INDEX, PICKLE, SAFETENSORS, ModelFolder, weight_map
-from .hub_client import DEFAULT_REVISION, SHA, Commit, Unreachable, read_range
-from .reader import TensorSlice
-from .registry import repo_folder
-from .scales import FP8, scale_of, scale_rows
+from ...compute.progress import byte_bar
+from ...errors import CheckpointError, FetchError
+from ...files import replacing
+from ..folder import (
+    BITS,
+    CONFIG,
+    INDEX,
+    PICKLE,
+    SAFETENSORS,
+    ModelFolder,
+    weight_map,
+)
+from ..quantised.scales import FP8, scale_of, scale_rows
+from ..reader import TensorSlice
+from ..registry import repo_folder
+from . import client as hub_client
+from .client import DEFAULT_REVISION, SHA, Commit, Unreachable, read_range
 
 HEADERS = "headers.json"
 FILES = "files.json"

@@ -16,7 +16,13 @@ from filelock import FileLock
 from ..checkpoints.model import OVModel
 from .executors import Task, computed
 from .progress import progress_bar
-from .results import code_id, provenance, read_if_whole, result_path, write_table
+from .results import (
+    code_id,
+    provenance,
+    read_if_whole,
+    result_path,
+    write_table,
+)
 
 Tables = Mapping[str, pd.DataFrame]
 

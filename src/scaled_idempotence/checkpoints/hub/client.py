@@ -32,8 +32,8 @@ from huggingface_hub.utils import (
     httpx,
 )
 
-from ..errors import CheckpointError, FetchError
-from . import registry
+from ...errors import CheckpointError, FetchError
+from .. import registry
 
 #: Tries after the first, and seconds between them, which double from the first to the last value.
 #: Where the hub says ``Retry-After``, it is obeyed instead.

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaled_idempotence.experiments.statistics import (
+from scaled_idempotence.statistics import (
     auroc,
     hierarchical_gap,
     hierarchical_weights,

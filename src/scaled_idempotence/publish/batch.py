@@ -25,15 +25,15 @@ import yaml
 from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
-from .checkpoints.bundled import BUNDLED, cache_folder
-from .checkpoints.hub import PINS_VARIABLE
-from .checkpoints.model import OVModel, open_model, split_part
-from .errors import NotebookError
-from .experiments.executors import DASK_VARIABLE, dask_executor
-from .experiments.progress import progress_bar
-from .experiments.results import ALL_MODELS, code_id
-from .files import replacing
-from .lineages.live import train_named
+from ..checkpoints.bundled import BUNDLED, cache_folder
+from ..checkpoints.hub.repository import PINS_VARIABLE
+from ..checkpoints.model import OVModel, open_model, split_part
+from ..compute.executors import DASK_VARIABLE, dask_executor
+from ..compute.progress import progress_bar
+from ..compute.results import ALL_MODELS, code_id
+from ..errors import NotebookError
+from ..files import replacing
+from ..lineages.live import train_named
 from .pages import page_faults
 
 # Parameters that `run` itself gives to a notebook about one model, and to one about all of them.
@@ -73,7 +73,7 @@ def notebooks_folder() -> Path:
     Path
     """
     packaged = Path(str(resources.files("scaled_idempotence"))) / "notebooks"
-    return packaged if packaged.is_dir() else Path(__file__).resolve().parents[2] / "notebooks"
+    return packaged if packaged.is_dir() else Path(__file__).resolve().parents[3] / "notebooks"
 
 
 def find_notebooks(names: Sequence[str] = ()) -> list[Path]:

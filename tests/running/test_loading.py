@@ -5,11 +5,11 @@ import torch
 import transformers
 
 import scaled_idempotence as si
-from scaled_idempotence.checkpoints import running as r
 from scaled_idempotence.checkpoints.module import LiveModule
 from scaled_idempotence.errors import CannotRun
-from tests import running_models as tiny
+from scaled_idempotence.running import loading as r
 from tests.checkpoints.tiny import make
+from tests.running import models as tiny
 
 MAKERS = {"llama": tiny.llama, "gpt2": tiny.gpt2, "bert": tiny.bert}
 

@@ -13,8 +13,8 @@ from matplotlib.ticker import PercentFormatter
 from scipy import stats
 
 from ..claims import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN
-from ..claims.pages import SYMBOLS
 from ..experiments.survey import STRONG
+from ..publish.verdicts import SYMBOLS
 from .style import CONTROL, REFERENCE, TRAINED, subplots
 
 # A third of Okabe and Ito's colours.

@@ -4,8 +4,8 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from scaled_idempotence import batch
 from scaled_idempotence.errors import CheckpointError, NotebookError
+from scaled_idempotence.publish import batch
 
 MODEL = "minilm-l6"
 PARAMETERS = (

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from .checkpoints.bundled import DEFAULT_MODEL
-from .errors import ScaledIdempotenceError
-from .experiments.results import load_result
-from .experiments.survey import STRONG
+from ..checkpoints.bundled import DEFAULT_MODEL
+from ..compute.results import load_result
+from ..errors import ScaledIdempotenceError
+from ..experiments.survey import STRONG
 
 #: Bytes that the numbers of all heads, and then the matrices of the strongest, may take as text.
 FACTS_BUDGET = 900_000
@@ -308,7 +308,7 @@ def _figures() -> dict:
     from bokeh.palettes import Viridis256
     from bokeh.plotting import figure
 
-    from .plots.style import CONTROL, REFERENCE, TRAINED
+    from ..plots.style import CONTROL, REFERENCE, TRAINED
 
     common = {"toolbar_location": None, "sizing_mode": "stretch_width", "min_width": 100}
     cells = ColumnDataSource({"layer": [], "head": [], "closure": []})

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 import scaled_idempotence as si
-from scaled_idempotence.experiments import layerwise as module
+from scaled_idempotence.compute import parts as module
 from scaled_idempotence.experiments import survey as experiment
 
 MODEL = "minilm-l6"

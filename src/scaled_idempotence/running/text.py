@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checkpoints.running import RunningModel
 from ..errors import CannotRun, ScaledIdempotenceError
 from ..linalg.scramble import draw_seed
+from .loading import RunningModel
 
 #: Share of an encoder's tokens that are masked.
 MASKED_SHARE = 0.15

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..checkpoints.gguf_file import GGUFFile
+from ..checkpoints.hub.repository import HubFolder
+from ..checkpoints.model import OVModel
+from ..checkpoints.module import LiveModule
 from ..errors import CannotRun, CheckpointError
-from .gguf_file import GGUFFile
-from .hub import HubFolder
-from .model import OVModel
-from .module import LiveModule
 
 Task = Literal["causal", "masked", "none"]
 

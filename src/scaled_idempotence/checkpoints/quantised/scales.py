@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 import torch
 from torch import Tensor
 
-from ..errors import CheckpointError
-from .reader import Reader
+from ...errors import CheckpointError
+from ..reader import Reader
 
 FLOATS = {"F64", "F32", "F16", "BF16"}
 FP8 = {"F8_E4M3", "F8_E5M2"}
