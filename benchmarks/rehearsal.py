@@ -282,7 +282,7 @@ def rehearsals() -> list[Rehearsal]:
 def survey_as_a_user(repo: str, out: str) -> None:
     """Survey a repository, with a clock on each part; prints JSON."""
     import scaled_idempotence as si
-    from scaled_idempotence.checkpoints.hub.repository import repository as hub
+    from scaled_idempotence.checkpoints.hub import repository as hub
     from scaled_idempotence.checkpoints.model import OVModel
     from scaled_idempotence.experiments import survey as experiment
 

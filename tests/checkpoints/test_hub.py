@@ -17,8 +17,8 @@ from scaled_idempotence.checkpoints.hub.repository import Range, Stored, read_ra
 import scaled_idempotence as si
 from scaled_idempotence import cli
 from scaled_idempotence.checkpoints import registry
-from scaled_idempotence.checkpoints.hub.repository import client as hub_client
-from scaled_idempotence.checkpoints.hub.repository import repository as hub
+from scaled_idempotence.checkpoints.hub import client as hub_client
+from scaled_idempotence.checkpoints.hub import repository as hub
 from scaled_idempotence.checkpoints.reader import TensorSlice
 from scaled_idempotence.errors import CheckpointError, FetchError
 from scaled_idempotence.publish import batch
