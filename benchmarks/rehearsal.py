@@ -282,7 +282,7 @@ def rehearsals() -> list[Rehearsal]:
 def survey_as_a_user(repo: str, out: str) -> None:
     """Survey a repository, with a clock on each part; prints JSON."""
     import scaled_idempotence as si
-    from scaled_idempotence.checkpoints.hub import repository as hub
+    from scaled_idempotence.checkpoints.hub import folder, headers
     from scaled_idempotence.checkpoints.model import OVModel
     from scaled_idempotence.experiments import survey as experiment
 
@@ -301,7 +301,8 @@ def survey_as_a_user(repo: str, out: str) -> None:
     begin = time.perf_counter()
     model = si.open_model(repo)
     opened = time.perf_counter() - begin
-    hub.read_range = timed("transfer", hub.read_range)
+    for module in (folder, headers):
+        module.read_range = timed("transfer", module.read_range)
     OVModel.__getitem__ = timed("read", OVModel.__getitem__)
     experiment.survey_layer = timed("compute", experiment.survey_layer)
     heads = si.survey(model, results_dir=out, progress=sys.stderr.isatty())

@@ -49,10 +49,10 @@ from IPython.display import Markdown, display
 
 import scaled_idempotence as si
 from scaled_idempotence.claims import CLAIMS, FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN
-from scaled_idempotence.publish.verdicts import SYMBOLS, section_table
 from scaled_idempotence.claims.scoreboard import NO_LINEAGE, counts
 from scaled_idempotence.claims.tables import combined, lineage_groups, sign_shares
 from scaled_idempotence.experiments.survey import STRONG
+from scaled_idempotence.publish.verdicts import SYMBOLS, section_table
 
 si.plots.set_theme()
 board = si.scoreboard(results_dir)

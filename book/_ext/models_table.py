@@ -3,7 +3,7 @@
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from scaled_idempotence.checkpoints.layouts import FamilySummary, summaries
+from scaled_idempotence.checkpoints.families import FamilySummary, summaries
 
 HEADINGS = ("family", "model types", "values", "norms that can be folded", "in GGUF as")
 WIDTHS = (14, 26, 20, 26, 14)

@@ -76,7 +76,7 @@ def fetch(
 ) -> None:
     """Bring models to the cache folder; what is there whole is not fetched again."""
     from .checkpoints import bundled, registry
-    from .checkpoints.model import open_model
+    from .checkpoints.opening import open_model
 
     for name in names:
         # Without a slash it can only be a short name, and an unknown one is told with the known.
@@ -96,7 +96,7 @@ def inspect(
     model: ModelArgument, norm: NormOption = "raw", revision: RevisionOption = None
 ) -> None:
     """Show the layout found in a checkpoint and what a survey of it would read."""
-    from .checkpoints.model import open_model
+    from .checkpoints.opening import open_model
 
     opened = open_model(model, revision=revision, norm=norm)
     read, total = opened.sizes()
@@ -155,7 +155,7 @@ def survey(
     dask: DaskOption = None,
 ) -> None:
     """Score the closure of every head of a model."""
-    from .checkpoints.model import open_model
+    from .checkpoints.opening import open_model
     from .compute.executors import dask_executor
     from .compute.results import check_table_path, write_table
     from .experiments import survey as experiment

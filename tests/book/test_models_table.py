@@ -6,7 +6,8 @@ import sys
 import pytest
 from bs4 import BeautifulSoup
 
-from scaled_idempotence.checkpoints.layouts import LAYOUTS, summaries
+from scaled_idempotence.checkpoints.families import summaries
+from scaled_idempotence.checkpoints.layouts import LAYOUTS
 
 
 def test_every_architecture_is_in_the_summary_once():

@@ -8,7 +8,8 @@ import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from scaled_idempotence.checkpoints.bundled import DEFAULT_MODEL
-from scaled_idempotence.publish.batch import ALL_MODELS, scope_of
+from scaled_idempotence.publish.batch import ALL_MODELS
+from scaled_idempotence.publish.notebooks import scope_of
 from scaled_idempotence.publish.pages import check_pages, page_faults
 
 

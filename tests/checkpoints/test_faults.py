@@ -15,7 +15,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import scaled_idempotence as si
-from scaled_idempotence.checkpoints.model import split_part
+from scaled_idempotence.checkpoints.opening import split_part
 from scaled_idempotence.checkpoints.quantised import scales
 from scaled_idempotence.errors import CheckpointError
 from scaled_idempotence.publish import batch

@@ -12,13 +12,15 @@ import torch
 from huggingface_hub import constants
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from scaled_idempotence.checkpoints.hub.repository import Range, Stored, read_range
 
 import scaled_idempotence as si
 from scaled_idempotence import cli
 from scaled_idempotence.checkpoints import registry
 from scaled_idempotence.checkpoints.hub import client as hub_client
-from scaled_idempotence.checkpoints.hub import repository as hub
+from scaled_idempotence.checkpoints.hub import folder, headers, opening, packed
+from scaled_idempotence.checkpoints.hub.client import read_range
+from scaled_idempotence.checkpoints.hub.folder import Range
+from scaled_idempotence.checkpoints.hub.headers import Stored
 from scaled_idempotence.checkpoints.reader import TensorSlice
 from scaled_idempotence.errors import CheckpointError, FetchError
 from scaled_idempotence.publish import batch
@@ -104,7 +106,7 @@ def kept(cache, model=None):
     for path in files:
         assert not path.name.startswith(".part-"), "a half-written file is left"
         if path.suffix == ".safetensors":
-            hub.open_packed(path)
+            packed.open_packed(path)
         elif path.suffix == ".json":
             json.loads(path.read_text())
     if model is not None:
@@ -198,7 +200,7 @@ def test_gains_are_added_to_a_layer_that_is_there(server, empty_cache, whole):
 def test_only_the_rows_of_a_fused_tensor_are_read(server, empty_cache, whole):
     """A part of a tensor is a range of bytes, and a neighbour is brought by the same request."""
     server.push(REPO, whole)
-    reader, _ = hub.open_hub(REPO)
+    reader, _ = opening.open_hub(REPO)
     name = "layers.1.self_attn.q_proj.weight"
     stored = load_file(whole / "model.safetensors")[name]
     server.forget()
@@ -228,7 +230,7 @@ def test_an_interrupted_fetch_goes_on_where_it_stopped(server, empty_cache, whol
         return read_range(*arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(hub, "read_range", interrupted)
+        patch.setattr(folder, "read_range", interrupted)
         with pytest.raises(KeyboardInterrupt):
             opened.fetch()
     assert "layer-00000.safetensors" in kept(empty_cache, whole)
@@ -760,7 +762,7 @@ def with_header_of(length, folder, target):
     "length",
     [
         *range(99_990, 100_011),
-        *range(hub.FIRST_READ - 9, hub.FIRST_READ + 2),
+        *range(headers.FIRST_READ - 9, headers.FIRST_READ + 2),
     ],
 )
 def test_fault_12_headers_about_as_long_as_a_first_read(server, empty_cache, tmp_path, length):
@@ -802,10 +804,10 @@ def test_damaged_headers_are_fetched_again(server, empty_cache, whole):
 
 def test_nothing_is_kept_that_cannot_be_opened(tmp_path):
     path = tmp_path / "x.safetensors"
-    hub.write_atomically(path, hub.pack({"a": ("BF16", (2, 1), b"abcd")}), hub.open_packed)
+    packed.write_atomically(path, packed.pack({"a": ("BF16", (2, 1), b"abcd")}), packed.open_packed)
     good = path.read_bytes()
     with pytest.raises(CheckpointError, match="is damaged"):
-        hub.write_atomically(path, good[:-1], hub.open_packed)
+        packed.write_atomically(path, good[:-1], packed.open_packed)
     assert path.read_bytes() == good
     assert list(tmp_path.iterdir()) == [path]
     with safe_open(path, "pt") as file:
@@ -815,7 +817,7 @@ def test_nothing_is_kept_that_cannot_be_opened(tmp_path):
 def test_headers_that_contradict_themselves_are_refused():
     def parse(**entry):
         text = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | entry})
-        return hub.parse_header(text.encode(), "f", 8 + len(text) + 8, "x")
+        return headers.parse_header(text.encode(), "f", 8 + len(text) + 8, "x")
 
     assert parse()["a"].shape == (2,)
     for entry in (
@@ -829,7 +831,7 @@ def test_headers_that_contradict_themselves_are_refused():
         with pytest.raises(CheckpointError, match="header of f of x is damaged"):
             parse(**entry)
     with pytest.raises(CheckpointError, match="has 24 bytes, but its header promises"):
-        hub.parse_header(b"{}", "f", 24, "x")
+        headers.parse_header(b"{}", "f", 24, "x")
 
 
 # Names
@@ -838,7 +840,7 @@ def test_headers_that_contradict_themselves_are_refused():
 def test_rows_are_byte_ranges():
     place = Stored("f", "F32", (6, 5), 100, 220, 300)
     assert place.part((2, 4)) == Stored("f", "F32", (2, 5), 140, 180, 300)
-    assert hub.join_ranges(
+    assert folder.join_ranges(
         [Range("f", 5, 9), Range("f", 6, 7), Range("f", 0, 6), Range("g", 6, 7)]
     ) == [
         Range("f", 0, 9),
@@ -876,7 +878,7 @@ def test_the_registry_has_the_papers_shapes():
     assert sum(registry.MODELS[n].n_layers for n in nine) == 268
     assert sum(registry.MODELS[n].n_layers * registry.MODELS[n].n_heads for n in nine) == 7304
     for model in registry.MODELS.values():
-        assert hub.is_repo_id(model.repo)
+        assert opening.is_repo_id(model.repo)
         assert model.topology == ("MHA" if model.n_heads == model.n_value_heads else "GQA")
     assert {
         registry.lineage_of(registry.MODELS[n].repo) is not None

@@ -15,7 +15,7 @@ import papermill
 import pytest
 
 from scaled_idempotence.checkpoints.bundled import cache_folder
-from scaled_idempotence.publish.batch import find_notebooks
+from scaled_idempotence.publish.notebooks import find_notebooks
 from scaled_idempotence.publish.pages import page_faults
 
 ROOT = Path(__file__).resolve().parents[2]

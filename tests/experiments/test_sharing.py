@@ -18,8 +18,8 @@ from scaled_idempotence.experiments.sharing import (
     sharing_layer,
     sharing_sweep,
 )
+from scaled_idempotence.linalg.algebra import algebra_element, free_part
 from scaled_idempotence.linalg.factors import topology, value_head_index
-from scaled_idempotence.linalg.sharing import algebra_element, free_part
 
 
 def draw(seed, *shape):

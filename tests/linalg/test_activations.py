@@ -5,13 +5,13 @@ import torch
 
 import scaled_idempotence as si
 from scaled_idempotence.linalg.activations import isotropic_inputs, output_response
+from scaled_idempotence.linalg.algebra import algebra_parts
 from scaled_idempotence.linalg.interventions import (
     operator_norm2,
     orientation_changes,
     projection_change,
     random_change,
 )
-from scaled_idempotence.linalg.sharing import algebra_parts
 
 
 def factors(*batch, d=9, r=3, seed=0):

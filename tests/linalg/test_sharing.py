@@ -11,27 +11,27 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from scaled_idempotence.linalg import sharing
-from scaled_idempotence.linalg.closure import closure_scores
-from scaled_idempotence.linalg.factors import EPS, value_head_index
-from scaled_idempotence.linalg.sharing import (
-    ACTION_REASONS,
+from scaled_idempotence.linalg.algebra import (
     ANCHOR_REASONS,
     algebra_element,
     algebra_parts,
     anchor_scores,
-    domination,
     dual_basis,
     free_part,
     in_algebra,
-    inheritance_bound,
-    kernel_angles,
     nearest_idempotent,
+)
+from scaled_idempotence.linalg.closure import closure_scores
+from scaled_idempotence.linalg.factors import EPS, value_head_index
+from scaled_idempotence.linalg.gain import (
+    ACTION_REASONS,
+    domination,
+    inheritance_bound,
     next_group_scores,
-    principal_angles,
-    range_angles,
     sibling_cosines,
     sibling_scores,
 )
+from scaled_idempotence.linalg.subspaces import kernel_angles, principal_angles, range_angles
 
 TOLERANCE = 1e-10
 seeds = st.integers(0, 2**31)

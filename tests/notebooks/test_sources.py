@@ -8,7 +8,7 @@ import jupytext
 import papermill
 import pytest
 
-from scaled_idempotence.publish.batch import find_notebooks, scope_of
+from scaled_idempotence.publish.notebooks import find_notebooks, scope_of
 from tests.gates import outputs_in_sources, pair_differences
 
 NOTEBOOKS = find_notebooks()

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..errors import CheckpointError
-from .layouts import Keys, choose_part, rows_of
+from .finding import choose_part, rows_of
 from .reader import Hyperparameters
+from .schema import Keys
 
 # Names of one thing in the configurations of architectures that transformers does not know.
 ALIASES = {

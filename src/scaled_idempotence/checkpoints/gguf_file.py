@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from ..errors import CheckpointError
-from .layouts import Keys, choose_part, rows_of
+from .finding import choose_part, rows_of
 from .reader import Hyperparameters
+from .schema import Keys
 
 # Longer arrays in a header are vocabularies, which no analysis of weights needs.
 LONG_ARRAY = 1024

@@ -8,7 +8,8 @@ from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor, as_
 from dataclasses import dataclass, replace
 from functools import cache
 
-from ..checkpoints.model import LayerFactors, OVModel, Recipe
+from ..checkpoints.model import LayerFactors, OVModel
+from ..checkpoints.origin import Recipe
 from ..errors import ScaledIdempotenceError
 
 #: Address of a Dask scheduler, for processes that cannot be given an executor: notebooks' kernels.

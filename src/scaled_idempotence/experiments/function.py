@@ -37,10 +37,12 @@ from ..linalg.interventions import (
 from ..running.loading import (
     MAX_BYTES,
     RunningModel,
-    block_outputs,
-    patched,
     run_model,
-    skipping,
+)
+from ..running.meter import (
+    Changes,
+    Head,
+    Meter,
 )
 from ..running.text import Segments, segments
 from ..statistics import mean_interval
@@ -51,15 +53,15 @@ from .survey import STRONG
 #: What the change of a model is measured by, for each task of its trained head.
 MEASURES = {"causal": "next-token loss", "masked": "masked-token loss", "none": "output change"}
 UNITS = {"causal": "nats a token", "masked": "nats a masked token", "none": "share of |output|^2"}
+
 #: Positions of the dose-response curves: 0 is as trained, 1 the member or the best orientation.
 DOSES = (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5)
+
 #: Share of all heads that stand in for the strong ones where there are none.
 HIGHEST_SHARE = 0.05
+
 #: More segments than any text has.
 EVERY = sys.maxsize
-
-Head = tuple[int, int]  # position of the layer, head
-Changes = Mapping[Head, Tensor]
 KEYS = ["scope", "group", "layer", "head", "n_heads", "intervention"]
 DOSE_KEYS = ["scope", "group", "layer", "head", "path", "t"]
 
@@ -275,87 +277,6 @@ def _summaries(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     for table in result.values():
         table.attrs = {"base": float(base)}
     return result
-
-
-class Meter:
-    """Measures a running model on fixed segments, whatever is changed in it.
-
-    Parameters
-    ----------
-    running : RunningModel
-    chosen : Segments
-    wanted : sequence of int, optional
-        The segments that will be measured; all if left out.
-
-    Attributes
-    ----------
-    base : dict of int to float
-        The measure of the unchanged model, by segment.
-
-    Notes
-    -----
-    Layers below the first changed one give what they gave before; they are not run again. That this
-    is exact is tried once, and if it is not (a model that passes more between its layers than their
-    outputs), everything is run.
-    """
-
-    def __init__(
-        self, running: RunningModel, chosen: Segments, wanted: Sequence[int] | None = None
-    ):
-        self._running = running
-        self._tokens, self._places = (
-            chosen.masked() if running.task == "masked" else (chosen.tokens, None)
-        )
-        self._targets = chosen.tokens
-        self._outputs: dict[int, list[Any]] = {}
-        self._hidden: dict[int, Tensor] = {}
-        self.base: dict[int, float] = {}
-        for n in range(len(self._tokens)) if wanted is None else wanted:
-            with block_outputs(running) as seen:
-                if running.task == "none":
-                    self._hidden[n] = running.hidden(self._tokens[n : n + 1])
-                self.base[n] = self._value(n)
-            self._outputs[n] = seen
-        n, last = next(iter(self.base)), len(running.projections) - 1
-        with self._skipping(n, last):
-            self.skips = self._value(n) == self.base[n]
-
-    def measure(self, changes: Changes, segment: int) -> float:
-        """Measure one segment with changed heads.
-
-        Parameters
-        ----------
-        changes : mapping of (position, head) to (d, r) Tensor
-        segment : int
-
-        Returns
-        -------
-        float
-            Loss in nats, or the share of the output that changed.
-        """
-        if not any(change.any() for change in changes.values()):
-            return self.base[segment]  # not one bit differs
-        first = min(position for position, _ in changes) if self.skips else 0
-        with patched(self._running, changes), self._skipping(segment, first):
-            return self._value(segment)
-
-    def _skipping(self, segment: int, first: int):
-        blocks = [one.block for one in self._running.projections[:first]]
-        return skipping(blocks, self._outputs[segment][:first])
-
-    def _value(self, n: int) -> float:
-        tokens = self._tokens[n : n + 1]
-        if self._running.task == "none":
-            before, after = self._hidden[n].double(), self._running.hidden(tokens).double()
-            return float((after - before).square().sum() / before.square().sum())
-        logits = self._running.logits(tokens)[0]
-        if self._places is None:
-            logits, targets = logits[:-1], self._targets[n, 1:]
-        else:
-            logits, targets = logits[self._places[n]], self._targets[n, self._places[n]]
-        with torch.inference_mode():
-            taken = logits.gather(-1, targets.to(logits.device)[:, None])[:, 0]
-            return float((logits.logsumexp(-1) - taken).double().mean())
 
 
 class _Heads:

@@ -14,20 +14,18 @@ from torch import Tensor
 
 from ..checkpoints.model import LayerFactors, OVModel
 from ..compute.parts import layerwise_tables
+from ..linalg.algebra import ANCHOR_REASONS, anchor_scores
 from ..linalg.closure import ClosureScores, closure_scores
-from ..linalg.sharing import (
+from ..linalg.gain import (
     ACTION_REASONS,
-    ANCHOR_REASONS,
     ActionScores,
-    anchor_scores,
     domination,
     inheritance_bound,
-    kernel_angles,
     next_group_scores,
-    range_angles,
     sibling_cosines,
     sibling_scores,
 )
+from ..linalg.subspaces import kernel_angles, range_angles
 from .survey import STRONG, THRESHOLDS
 
 #: What a table of products means for a topology; `Sharing.pairs.attrs["remark"]`.

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .algebra import algebra_parts
 from .factors import check_factors, gram
 from .orientations import orientation_path
 from .principal import principal_coordinates
 from .scramble import draw_seed, refactor
-from .sharing import algebra_parts
 
 
 def operator_norm2(change: Tensor, V: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from huggingface_hub import constants
 from ..checkpoints import registry
 from ..checkpoints.hub import client as hub_client
 from ..checkpoints.hub.client import DEFAULT_REVISION, Unreachable
-from ..checkpoints.hub.repository import write_atomically
+from ..checkpoints.hub.packed import write_atomically
 from ..errors import CheckpointError
 from .audit import compare_contents
 from .series import Checkpoint, Left, Lineage, spread

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..checkpoints.model import OVModel, open_model
+from ..checkpoints.model import OVModel
+from ..checkpoints.opening import open_model
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..checkpoints.gguf_file import GGUFFile
-from ..checkpoints.hub.repository import HubFolder
+from ..checkpoints.hub.folder import HubFolder
 from ..checkpoints.model import OVModel
 from ..checkpoints.module import LiveModule
 from ..errors import CannotRun, CheckpointError

@@ -1,0 +1,67 @@
+"""Where an open model came from, so that another process can open it too."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ..errors import CheckpointError
+
+if TYPE_CHECKING:
+    from .model import OVModel
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to open a model that another process has open; small, and can be pickled.
+
+    Parameters
+    ----------
+    source : str
+        Bundled name, absolute path, or ``org/name`` on the hub.
+    revision : str or None
+        On the hub.
+    commit : str or None
+        What the revision was.
+    part : str or None
+    norm : str
+    weights_id : str
+        As `OVModel.weights_id`, which must come out the same.
+    """
+
+    source: str
+    revision: str | None
+    commit: str | None
+    part: str | None
+    norm: str
+    weights_id: str
+
+    # A worker that computes many layers of a model opens it once.
+    @lru_cache(maxsize=2)  # noqa: B019 (recipes are small, and few)
+    def open(self) -> OVModel:
+        """Open the model.
+
+        Returns
+        -------
+        OVModel
+
+        Raises
+        ------
+        CheckpointError
+            If it is not here, or has other weights.
+        """
+        from .opening import _open_on_hub, open_model
+
+        if self.commit is None:
+            model = open_model(self.source, norm=self.norm, part=self.part)
+        else:
+            model = _open_on_hub(self.source, self.revision, self.norm, self.part, self.commit)
+        if model.weights_id != self.weights_id:
+            raise CheckpointError(
+                f"{model.source} on {platform.node()} has the weights {model.weights_id}, expected "
+                f"{self.weights_id}: the worker sees another model than the process that asks. Use "
+                "a folder that both share, or wait until the model is copied whole"
+            )
+        return model

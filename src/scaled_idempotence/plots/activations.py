@@ -1,0 +1,109 @@
+"""Figures of natural activations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ..experiments.survey import STRONG
+from .style import CONTROL, REFERENCE, TRAINED, by_strength, subplots
+
+
+def activation_cosines(table: pd.DataFrame, threshold: float = STRONG) -> Figure:
+    """Draw what heads do to their own outputs against what their weights promise.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `scaled_idempotence.activations`.
+    threshold : float
+
+    Returns
+    -------
+    Figure
+        Left, each head's median over tokens with its middle half against closure; right, groups of
+        heads with the wrong-V control. Where nothing was measured, the left panel alone, for
+        Gaussian inputs.
+    """
+    measured = bool(table.attrs.get("measured", table.cos2_median.notna().any()))
+    figure, axes = subplots(1, 2 if measured else 1, figsize=(10.5 if measured else 5.6, 4.2))
+    left = axes[0] if measured else axes
+    column = "cos2_median" if measured else "isotropic_cos2_median"
+    for part, style in by_strength(table, table.strong):
+        if measured:
+            span = {"color": style["color"], "alpha": 0.3, "lw": 1}
+            left.vlines(part.closure, part.cos2_q25, part.cos2_q75, **span)
+        left.plot(part.closure, part[column], **style)
+    left.plot([0, 1], [0, 1], color=REFERENCE, linewidth=1, linestyle=":")
+    left.axvline(threshold, color=REFERENCE, linewidth=1, linestyle=":")
+    left.set(
+        xlabel="closure $P(T)$, from the weights",
+        ylabel=r"squared cosine of $y$ and $T y$" + ("" if measured else ", Gaussian input"),
+        xlim=(-0.02, 1.02),
+        ylim=(-0.02, 1.02),
+    )
+    left.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    if measured:
+        _groups(axes[1], table)
+    return figure
+
+
+def _groups(axes, table: pd.DataFrame) -> None:
+    groups = {
+        "strong": table[table.strong],
+        "top decile": table[table.group == "high"],
+        "bottom decile": table[table.group == "low"],
+        "low, same layers": table[table.matched_low],
+    }
+    groups = {name: part for name, part in groups.items() if len(part)}
+    for row, part in enumerate(groups.values()):
+        for column, color, marker, shift in (
+            ("cos2_median", TRAINED, "o", -0.16),
+            ("wrong_v_cos2_median", CONTROL, "x", 0.16),
+        ):
+            values = np.sort(part[column].dropna())
+            if len(values):
+                spread = np.linspace(-0.1, 0.1, len(values))
+                axes.plot(values, row + shift + spread, marker, color=color, ms=4, alpha=0.6)
+                axes.plot(
+                    [np.median(values)] * 2, [row + shift - 0.14, row + shift + 0.14],
+                    color=color, linewidth=2.5,
+                )  # fmt: skip
+    axes.plot([], [], "o", color=TRAINED, label="trained pair")
+    if table.wrong_v_cos2_median.notna().any():
+        axes.plot([], [], "x", color=CONTROL, label="wrong $V$")
+    axes.set_yticks(range(len(groups)), list(groups))
+    axes.invert_yaxis()
+    axes.set(xlabel="median squared cosine over tokens, by head", xlim=(-0.02, 1.02))
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+
+
+def activation_gain(table: pd.DataFrame) -> Figure:
+    """Draw the gain on natural outputs against the return gain of the weights.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From `scaled_idempotence.activations`, measured.
+
+    Returns
+    -------
+    Figure
+    """
+    figure, axes = subplots(figsize=(5.4, 4.4))
+    for part, style in by_strength(table, table.strong):
+        axes.plot(part.return_gain, part.rms_gain, **style)
+    values = table[["return_gain", "rms_gain"]]
+    ends = [values.min(axis=None) / 1.3, values.max(axis=None) * 1.3]
+    axes.plot(ends, ends, color=REFERENCE, linewidth=1, linestyle=":")
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlim=ends,
+        ylim=ends,
+        xlabel="return gain $g_T$, from the weights",
+        ylabel="RMS gain $g_y$ on natural outputs",
+    )
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    return figure

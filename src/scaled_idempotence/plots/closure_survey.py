@@ -1,0 +1,204 @@
+"""Figures of the closure survey."""
+
+from __future__ import annotations
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from ..experiments.survey import STRONG, THRESHOLDS, sweep
+from .style import CONTROL, REFERENCE, TRAINED, subplots
+
+
+def closure_map(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
+    """Draw the layer x head map of closure; strong heads are framed.
+
+    Parameters
+    ----------
+    heads : DataFrame
+        From `survey`.
+    threshold : float
+        Closure from which a head counts as strong.
+
+    Returns
+    -------
+    Figure
+    """
+    grid = heads.pivot(index="head", columns="layer", values="closure")
+    n_heads, n_layers = grid.shape
+    width = float(np.clip(0.28 * n_layers + 2.0, 5.0, 13.0))
+    height = float(np.clip(0.28 * n_heads + 1.2, 2.2, 9.0))
+    figure, axes = subplots(figsize=(width, height))
+    sns.heatmap(
+        grid,
+        ax=axes,
+        vmin=0,
+        vmax=1,
+        cmap="viridis",
+        linewidths=0.4 if grid.size <= 2000 else 0,
+        cbar_kws={"label": "closure $P(T)$", "pad": 0.02},
+        xticklabels=max(1, n_layers // 15),
+        yticklabels=max(1, n_heads // 16),
+    )
+    for head, layer in zip(*np.nonzero(grid.to_numpy() >= threshold), strict=True):
+        axes.add_patch(
+            plt.Rectangle((layer, head), 1, 1, fill=False, edgecolor=CONTROL, linewidth=2, zorder=3)
+        )
+    axes.set(xlabel="layer", ylabel="query head")
+    axes.tick_params(axis="y", rotation=0)
+    axes.set_title(
+        f"{heads.attrs.get('model', 'model')}: framed heads have $P \\geq {threshold:g}$",
+        fontsize="medium",
+        loc="left",
+    )
+    return figure
+
+
+def closure_distribution(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
+    """Draw the distribution of closure beside that of the wrong-V control.
+
+    Parameters
+    ----------
+    heads : DataFrame
+        From `survey`.
+    threshold : float
+
+    Returns
+    -------
+    Figure
+        Left, empirical distributions on a logarithmic axis; right, closure sorted by rank.
+    """
+    trained = heads.closure.dropna()
+    control = heads.wrong_v_closure.dropna()
+    figure, (left, right) = subplots(1, 2, figsize=(10.5, 3.8))
+    sns.ecdfplot(x=trained, ax=left, color=TRAINED, label="trained pair $O_h V_{g(h)}^T$")
+    if len(control):
+        sns.ecdfplot(
+            x=control, ax=left, color=CONTROL, linestyle="--", label="wrong $V$ of the same layer"
+        )
+    left.set_xscale("log")
+    left.set(xlabel="closure $P$", ylabel="share of heads at or below")
+    left.yaxis.set_major_formatter(PercentFormatter(1.0))
+    for values, color, marker in ((trained, TRAINED, "o"), (control, CONTROL, "x")):
+        ordered = np.sort(values)[::-1]
+        rank = (np.arange(len(ordered)) + 0.5) / max(1, len(ordered))
+        right.plot(rank, ordered, marker, color=color, markersize=3)
+    right.axhline(threshold, color=REFERENCE, linewidth=1, linestyle=":")
+    right.annotate(
+        f"strong: $P \\geq {threshold:g}$",
+        (1.0, threshold),
+        xytext=(0, 3),
+        textcoords="offset points",
+        ha="right",
+        color=REFERENCE,
+    )
+    right.set(xlabel="heads, sorted by closure", ylabel="closure $P$", ylim=(-0.02, 1.02))
+    right.xaxis.set_major_formatter(PercentFormatter(1.0))
+    left.legend(loc="upper left", frameon=False)
+    return figure
+
+
+def threshold_sweep(
+    heads: pd.DataFrame, thresholds: tuple[float, ...] = THRESHOLDS, reference: float | None = None
+) -> Figure:
+    """Draw the share of heads, and of wrong-V pairings, at or above each threshold.
+
+    Parameters
+    ----------
+    heads : DataFrame
+        From `survey`.
+    thresholds : tuple of float
+    reference : float, optional
+        A share to mark at the strong threshold, such as the paper's.
+
+    Returns
+    -------
+    Figure
+    """
+    table = sweep(heads, thresholds)
+    figure, axes = subplots(figsize=(6.4, 3.6))
+    axes.plot(table.threshold, table.share, "o-", color=TRAINED, label="trained pairs")
+    if table.wrong_v.notna().all():
+        n_control = heads.wrong_v_closure.notna().sum()
+        axes.plot(
+            table.threshold, table.wrong_v / n_control, "x--", color=CONTROL, label="wrong $V$"
+        )
+    if reference is not None:
+        axes.plot([STRONG], [reference], "D", color=REFERENCE, label="paper's six models")
+    axes.axvline(STRONG, color=REFERENCE, linewidth=1, linestyle=":")
+    axes.set(xlabel="threshold on closure $P$", ylabel="share of heads at or above")
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
+    return figure
+
+
+def gain_and_sign(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
+    """Draw closure against return gain, by the sign of alpha, and against the copying score.
+
+    Parameters
+    ----------
+    heads : DataFrame
+        From `survey`.
+    threshold : float
+
+    Returns
+    -------
+    Figure
+        Left, return gain relative to the model's median over closure; right, copying score.
+    """
+    defined = heads[heads.closure.notna()]
+    sign = np.where(defined.alpha < 0, "negative", "positive")
+    relative = defined.return_gain / defined.return_gain.median()
+    figure, (left, right) = subplots(1, 2, figsize=(10.5, 3.8), sharey=True)
+    style = {
+        "hue": sign,
+        "style": sign,
+        "hue_order": ["positive", "negative"],
+        "style_order": ["positive", "negative"],
+        "palette": [TRAINED, CONTROL],
+        "s": 28,
+        "alpha": 0.8,
+        "linewidth": 0,
+    }
+    sns.scatterplot(x=relative, y=defined.closure, ax=left, legend=True, **style)
+    sns.scatterplot(x=defined.copying_score, y=defined.closure, ax=right, legend=False, **style)
+    for axes in (left, right):
+        axes.axhline(threshold, color=REFERENCE, linewidth=1, linestyle=":")
+    left.set_xscale("log")
+    left.set(xlabel="return gain $g_T$ / the model's median", ylabel="closure $P$")
+    left.axvline(1, color=REFERENCE, linewidth=1, linestyle=":")
+    left.legend(
+        title=r"sign of $\alpha$", frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2
+    )
+    right.set(xlabel=r"copying score $\sum\lambda\,/\,\sum|\lambda|$", xlim=(-1.05, 1.05))
+    return figure
+
+
+def closure_by_layer(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
+    """Draw every head's closure over depth, with the layer medians.
+
+    Parameters
+    ----------
+    heads : DataFrame
+        From `survey`.
+    threshold : float
+
+    Returns
+    -------
+    Figure
+    """
+    figure, axes = subplots(figsize=(8.5, 3.6))
+    strong = heads.closure >= threshold
+    axes.plot(heads.layer[~strong], heads.closure[~strong], "o", color=TRAINED, alpha=0.45, ms=4)
+    axes.plot(heads.layer[strong], heads.closure[strong], "D", color=CONTROL, ms=5)
+    medians = heads.groupby("layer").closure.median()
+    axes.plot(medians.index, medians, color=REFERENCE, label="layer median")
+    axes.axhline(threshold, color=REFERENCE, linewidth=1, linestyle=":")
+    axes.set(xlabel="layer", ylabel="closure $P$", ylim=(-0.02, 1.02))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1.0, 1.0))
+    return figure
