@@ -50,7 +50,7 @@ from IPython.display import Markdown, display
 
 import scaled_idempotence as si
 from scaled_idempotence.experiments.sharing import product_tables, sharing_sweep
-from scaled_idempotence.experiments.survey import THRESHOLDS
+from scaled_idempotence.paper import THRESHOLDS
 
 si.plots.set_theme()
 weights = si.open_model(model, revision=revision or None, norm=norm)

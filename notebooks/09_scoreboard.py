@@ -51,7 +51,7 @@ import scaled_idempotence as si
 from scaled_idempotence.claims import CLAIMS, FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN
 from scaled_idempotence.claims.scoreboard import NO_LINEAGE, counts
 from scaled_idempotence.claims.tables import combined, lineage_groups, sign_shares
-from scaled_idempotence.experiments.survey import STRONG
+from scaled_idempotence.paper import STRONG
 from scaled_idempotence.publish.verdicts import SYMBOLS, section_table
 
 si.plots.set_theme()

@@ -1,4 +1,4 @@
-"""The paper's published figures, for columns beside ours. Nothing here was computed by this code.
+"""The paper's protocol and published figures, the latter for columns beside ours; none was computed here.
 
 Source: Feng and Li, "Scaled Idempotence in Transformer Attention: Paired OV Geometry and
 Shared-Value Algebras", arXiv:2609.01129 (2026).
@@ -9,6 +9,18 @@ from __future__ import annotations
 import pandas as pd
 
 ARXIV = "arXiv:2609.01129"
+
+#: Closure from which the paper calls a head strong.
+STRONG = 0.9
+#: Thresholds of the paper's sweep.
+THRESHOLDS = (0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975)
+#: Draws a head in the paper's protocol.
+PERMUTATION_DRAWS = 8
+HAAR_DRAWS = 2
+#: Heads a layer in the sample that is blind to closure.
+BLIND_HEADS = 2
+#: Share of all heads in the high and in the low group.
+DECILE = 0.1
 
 #: Closure survey of six models. ``wrong_v_median`` is the median closure of wrong-V pairings.
 ENDPOINTS = pd.DataFrame(

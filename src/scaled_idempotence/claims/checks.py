@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pandas as pd
 from scipy import stats
 
-from ..experiments.survey import STRONG
+from ..paper import STRONG
 from .claim import LEVEL, Tables
 
 Check = Callable[[Tables], str]

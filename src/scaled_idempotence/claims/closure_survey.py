@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import paper
-from ..experiments.survey import STRONG, THRESHOLDS
+from ..paper import STRONG, THRESHOLDS
 from .checks import defined_heads, several_value_heads, strong, strong_heads
 from .claim import NEAR, VANISHING, Claim, Figures, Tables
 

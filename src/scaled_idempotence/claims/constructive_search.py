@@ -6,7 +6,7 @@ import pandas as pd
 
 from .. import paper
 from ..experiments.attainment import attainment_gaps
-from ..experiments.survey import STRONG
+from ..paper import STRONG
 from .checks import computed_from_strong, strong_heads
 from .claim import Claim, Figures, Tables
 

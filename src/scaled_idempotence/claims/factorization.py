@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import paper
 from ..experiments.factorial import layer_interactions
-from ..experiments.survey import STRONG
+from ..paper import STRONG
 from ..statistics import auroc
 from .checks import (
     AS_OFTEN,

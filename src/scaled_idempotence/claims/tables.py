@@ -13,7 +13,7 @@ from pandas.api.types import is_numeric_dtype
 
 from ..compute.results import ALL_MODELS
 from ..errors import ScaledIdempotenceError
-from ..experiments.survey import STRONG
+from ..paper import STRONG
 
 #: What a table of one model must say of its origin, and one of several.
 PROVENANCE = ("model", "topology", "n_value_heads", "d_head", "weights", "package_version")

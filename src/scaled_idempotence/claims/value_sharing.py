@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from .. import paper
-from ..experiments.survey import STRONG
+from ..paper import STRONG
 from .checks import (
     computed_from_strong,
     several_value_heads,

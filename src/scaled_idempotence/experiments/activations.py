@@ -20,15 +20,13 @@ from ..errors import CannotRun
 from ..linalg.activations import isotropic_inputs, output_response
 from ..linalg.closure import closure_scores
 from ..linalg.scramble import draw_seed
+from ..paper import DECILE, STRONG
 from ..running.loading import MAX_BYTES, projection_inputs, run_model
 from ..running.text import Segments, segments
-from .survey import STRONG
 
 QUANTILES = {"q05": 0.05, "q25": 0.25, "q75": 0.75, "q95": 0.95}
 #: Gaussian draws a head for the comparison that needs no running model.
 ISOTROPIC_DRAWS = 1024
-#: Share of all heads in the high and in the low group.
-DECILE = 0.1
 
 
 def activations(

@@ -23,12 +23,8 @@ from ..linalg.orientations import (
 )
 from ..linalg.principal import core_closure, principal_coordinates
 from ..linalg.scramble import draw_seed, signed_permutation_scramble
+from ..paper import BLIND_HEADS, PERMUTATION_DRAWS, STRONG
 from ..statistics import hierarchical_gap
-from .orientation import PERMUTATION_DRAWS
-from .survey import STRONG
-
-#: Heads a layer in the sample that is blind to closure.
-BLIND_HEADS = 2
 
 
 def attainment(

@@ -34,6 +34,7 @@ from ..linalg.interventions import (
     projection_change,
     random_change,
 )
+from ..paper import STRONG
 from ..running.loading import (
     MAX_BYTES,
     RunningModel,
@@ -48,7 +49,6 @@ from ..running.text import Segments, segments
 from ..statistics import mean_interval
 from .activations import text_identity
 from .attainment import best_orientation, samples
-from .survey import STRONG
 
 #: What the change of a model is measured by, for each task of its trained head.
 MEASURES = {"causal": "next-token loss", "masked": "masked-token loss", "none": "output change"}

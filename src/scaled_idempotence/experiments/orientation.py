@@ -22,10 +22,7 @@ from ..linalg.scramble import (
     scramble_audit,
     signed_permutation_scramble,
 )
-
-#: Draws a head in the paper's protocol.
-PERMUTATION_DRAWS = 8
-HAAR_DRAWS = 2
+from ..paper import HAAR_DRAWS, PERMUTATION_DRAWS
 
 
 def orientation(

@@ -26,7 +26,7 @@ from ..linalg.gain import (
     sibling_scores,
 )
 from ..linalg.subspaces import kernel_angles, range_angles
-from .survey import STRONG, THRESHOLDS
+from ..paper import STRONG, THRESHOLDS
 
 #: What a table of products means for a topology; `Sharing.pairs.attrs["remark"]`.
 REMARKS = {

@@ -14,11 +14,7 @@ from ..compute.parts import layerwise
 from ..linalg.closure import STATUS_REASONS, copying_score
 from ..linalg.factors import effective_rank, singular_values
 from ..linalg.pairing import layer_permutation_p, layer_scores, trained_rank, wrong_v_closure
-
-#: Closure from which the paper calls a head strong.
-STRONG = 0.9
-#: Thresholds of the paper's sweep.
-THRESHOLDS = (0.75, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975)
+from ..paper import STRONG, THRESHOLDS
 
 
 def survey(

@@ -32,9 +32,9 @@ from ..linalg.scramble import null_closure
 from ..lineages.audit import compare_contents, content_hash, ov_hashes
 from ..lineages.find import Source, find_lineage
 from ..lineages.series import Checkpoint, Lineage
+from ..paper import STRONG
 from ..statistics import hierarchical_gap
 from .attainment import samples, search_heads
-from .survey import STRONG
 
 #: Name of the pooled rows of gaps.
 POOLED = "all"

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..experiments.survey import STRONG
+from ..paper import STRONG
 from .style import CONTROL, REFERENCE, TRAINED, by_strength, subplots
 
 

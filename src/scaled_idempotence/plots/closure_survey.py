@@ -9,7 +9,8 @@ import seaborn as sns
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from ..experiments.survey import STRONG, THRESHOLDS, sweep
+from ..experiments.survey import sweep
+from ..paper import STRONG, THRESHOLDS
 from .style import CONTROL, REFERENCE, TRAINED, subplots
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..experiments.survey import STRONG
+from ..paper import STRONG
 from .style import CONTROL, REFERENCE, TRAINED, subplots
 
 

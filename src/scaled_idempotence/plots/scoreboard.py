@@ -13,7 +13,7 @@ from matplotlib.ticker import PercentFormatter
 from scipy import stats
 
 from ..claims import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN
-from ..experiments.survey import STRONG
+from ..paper import STRONG
 from ..publish.verdicts import SYMBOLS
 from .style import CONTROL, REFERENCE, TRAINED, subplots
 

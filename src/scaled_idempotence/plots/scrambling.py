@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from scipy import stats
 
-from ..experiments.survey import STRONG
+from ..paper import STRONG
 from .style import CONTROL, REFERENCE, TRAINED, by_strength, subplots
 
 

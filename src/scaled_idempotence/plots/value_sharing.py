@@ -7,7 +7,7 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
-from ..experiments.survey import STRONG
+from ..paper import STRONG
 from .style import CONTROL, REFERENCE, TRAINED, by_strength, subplots
 
 

@@ -19,7 +19,7 @@ import pandas as pd
 from ..checkpoints.bundled import DEFAULT_MODEL
 from ..compute.results import load_result
 from ..errors import ScaledIdempotenceError
-from ..experiments.survey import STRONG
+from ..paper import STRONG
 
 #: Bytes that the numbers of all heads, and then the matrices of the strongest, may take as text.
 FACTS_BUDGET = 900_000
