@@ -1,4 +1,4 @@
-"""The paper's protocol and published figures, the latter for columns beside ours; none was computed here.
+"""The paper's protocol and its published figures; no figure here was computed by this code.
 
 Source: Feng and Li, "Scaled Idempotence in Transformer Attention: Paired OV Geometry and
 Shared-Value Algebras", arXiv:2609.01129 (2026).
