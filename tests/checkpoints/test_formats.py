@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 import scaled_idempotence as si
-from scaled_idempotence.checkpoints import layouts
+from scaled_idempotence.checkpoints import assembly, layouts
 from tests.checkpoints import gguf_files, tiny
 from tests.checkpoints.architectures import CASES
 
@@ -75,7 +75,7 @@ def test_a_layer_reads_what_wanted_says_and_no_more(name, tmp_path):
 
     opened._reader.read = spy
     opened[len(opened) - 1]
-    wanted = layouts.wanted(opened.layout, opened._prefix, opened._h, opened.layers[-1], "folded")
+    wanted = assembly.wanted(opened.layout, opened._prefix, opened._h, opened.layers[-1], "folded")
     assert asked == wanted
     values = wanted[0]
     r, G = opened.d_head, opened.n_value_heads

@@ -23,7 +23,7 @@ from scaled_idempotence.checkpoints.hub.folder import Range
 from scaled_idempotence.checkpoints.hub.headers import Stored
 from scaled_idempotence.checkpoints.reader import TensorSlice
 from scaled_idempotence.errors import CheckpointError, FetchError
-from scaled_idempotence.publish import batch
+from scaled_idempotence.publish import batch, execution
 from tests.checkpoints import tiny
 from tests.checkpoints.hub_server import HubServer
 from tests.checkpoints.test_faults import blockwise, quantise
@@ -321,7 +321,7 @@ def test_a_kernel_sees_the_commit_that_run_opened(server, whole, tmp_path, monke
         list(seen[0])
         raise RuntimeError("seen enough")
 
-    monkeypatch.setattr(batch.papermill, "execute_notebook", execute)
+    monkeypatch.setattr(execution.papermill, "execute_notebook", execute)
     (outcome,) = batch.run([REPO], notebooks=["01"], out=tmp_path / "out", progress=False)
     assert "seen enough" in outcome.message
     assert seen[0].weights_id == f"commit:{old}"

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import scaled_idempotence as si
-from scaled_idempotence.checkpoints import layouts, storage
+from scaled_idempotence.checkpoints import finding, layouts, storage
 from tests.checkpoints import tiny
 from tests.checkpoints.architectures import CASES, model_type
 
@@ -164,7 +164,7 @@ def test_folded_factors_act_on_the_block_input(name, saved):
 def with_row(monkeypatch, row, **changes):
     """Put a changed row in the table's place of the right one."""
     table = tuple(replace(one, **changes) if one is row else one for one in layouts.LAYOUTS)
-    monkeypatch.setattr(layouts, "LAYOUTS", table)
+    monkeypatch.setattr(finding, "LAYOUTS", table)
 
 
 def fails(name, saved):
@@ -211,9 +211,9 @@ class Chunks:
 FUSED = [
     name
     for name in CASES
-    if isinstance(layouts.rows_of("transformers", model_type(name))[0].value, storage.Linear)
+    if isinstance(finding.rows_of("transformers", model_type(name))[0].value, storage.Linear)
     and not isinstance(
-        layouts.rows_of("transformers", model_type(name))[0].value.order, storage.Separate
+        finding.rows_of("transformers", model_type(name))[0].value.order, storage.Separate
     )
 ]
 MUTATIONS = {

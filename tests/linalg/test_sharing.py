@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from scaled_idempotence.linalg import sharing
 from scaled_idempotence.linalg.algebra import (
     ANCHOR_REASONS,
+    V_DEFICIENT,
     algebra_element,
     algebra_parts,
     anchor_scores,
@@ -25,6 +25,7 @@ from scaled_idempotence.linalg.closure import closure_scores
 from scaled_idempotence.linalg.factors import EPS, value_head_index
 from scaled_idempotence.linalg.gain import (
     ACTION_REASONS,
+    PRODUCT_ZERO,
     domination,
     inheritance_bound,
     next_group_scores,
@@ -712,5 +713,5 @@ class TestAnchors:
 
 
 def test_reasons_cover_every_status():
-    assert len(ACTION_REASONS) - 1 == sharing.PRODUCT_ZERO
-    assert len(ANCHOR_REASONS) - 1 == sharing.V_DEFICIENT
+    assert len(ACTION_REASONS) - 1 == PRODUCT_ZERO
+    assert len(ANCHOR_REASONS) - 1 == V_DEFICIENT

@@ -5,7 +5,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from scaled_idempotence.errors import CheckpointError, NotebookError
-from scaled_idempotence.publish import batch
+from scaled_idempotence.publish import batch, execution
+from scaled_idempotence.publish import notebooks as sources
 
 MODEL = "minilm-l6"
 PARAMETERS = (
@@ -40,7 +41,7 @@ def folder(tmp_path, monkeypatch):
     }
     for name, page in pages.items():
         nbformat.write(page, folder / f"{name}.ipynb")
-    monkeypatch.setattr(batch, "notebooks_folder", lambda: folder)
+    monkeypatch.setattr(sources, "notebooks_folder", lambda: folder)
     return folder
 
 
@@ -224,7 +225,7 @@ def test_an_interrupt_leaves_no_page(folder, tmp_path, monkeypatch):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(batch.papermill, "execute_notebook", interrupt)
+    monkeypatch.setattr(execution.papermill, "execute_notebook", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, ["good"])
     assert not list(tmp_path.glob("executed/*/*"))

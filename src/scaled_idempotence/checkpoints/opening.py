@@ -165,7 +165,7 @@ def _open_on_hub(
     repo: str, revision: str | None, norm: str, part: str | None, sha: str | None = None
 ) -> OVModel:
     from .hub.opening import open_hub
-    from .hub.repository import DEFAULT_REVISION
+    from .hub.client import DEFAULT_REVISION
 
     revision = revision or DEFAULT_REVISION
     reader, sha = open_hub(repo, sha or revision, part)
