@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 
-from ..checkpoints.model import LayerFactors, OVModel
+from ..checkpoints.model import OVModel
 from ..checkpoints.origin import Recipe
 from ..errors import ScaledIdempotenceError
 
@@ -70,40 +70,68 @@ def executor_or_default(executor: Executor | None) -> Executor | None:
     return executor
 
 
+#: A function that makes what all parts of a model share, its parameters, and what it gives if this
+#: process has made it already.
+Preparation = tuple[Callable[..., object], Mapping[str, object], object]
+
+
 @dataclass(frozen=True)
 class Task:
-    """A function to be applied to a layer, or to a model.
+    """A function to be applied to a layer, or to what was prepared of a model.
 
     Parameters
     ----------
     model : OVModel or Recipe
         Other processes get the recipe, and read the layer themselves.
     position : int or None
-        Of the layer in the model; None for a function of the model.
-    score_layer : callable
-        Takes `LayerFactors`, or the `OVModel`, and the parameters. For other processes, a function
-        of a module.
+        Of the layer in the model; None for a function of what is prepared.
+    part : callable
+        Takes `LayerFactors`, or what is prepared, and the parameters. For other processes, a
+        function of a module.
     parameters : mapping
         Keyword arguments.
+    preparation : tuple, optional
     """
 
     model: OVModel | Recipe
     position: int | None
-    score_layer: Callable[..., object]
+    part: Callable[..., object]
     parameters: Mapping[str, object]
+    preparation: Preparation | None = None
 
-    def read(self) -> LayerFactors | OVModel:
-        """Read the layer."""
-        model = self.model.open() if isinstance(self.model, Recipe) else self.model
-        return model if self.position is None else model[self.position]
+    def elsewhere(self, recipe: Recipe) -> Task:
+        """Make this a task for another process, which prepares for itself."""
+        preparation = self.preparation and (*self.preparation[:2], None)
+        return replace(self, model=recipe, preparation=preparation)
 
-    def score(self, layer: LayerFactors | OVModel) -> object:
+    def read(self) -> object:
+        """Read the layer, or prepare the model."""
+        if self.position is not None:
+            return self._opened()[self.position]
+        if self.preparation is None:
+            return self._opened()
+        prepare, parameters, context = self.preparation
+        if context is not None:
+            return context
+        return _prepared(prepare, self.model, tuple(parameters.items()))
+
+    def _opened(self) -> OVModel:
+        return self.model.open() if isinstance(self.model, Recipe) else self.model
+
+    def score(self, layer: object) -> object:
         """Apply the function."""
-        return self.score_layer(layer, **self.parameters)
+        return self.part(layer, **self.parameters)
 
     def read_and_score(self) -> object:
         """Do both."""
         return self.score(self.read())
+
+
+# A worker computes several parts of a model one after another.
+@lru_cache(maxsize=1)
+def _prepared(prepare: Callable[..., object], model: OVModel | Recipe, parameters: tuple) -> object:
+    opened = model.open() if isinstance(model, Recipe) else model
+    return prepare(opened, **dict(parameters))
 
 
 def computed(tasks: Sequence[Task], executor: Executor | None) -> Iterator[tuple[int, object]]:
@@ -148,7 +176,7 @@ def _here(tasks: Sequence[Task]) -> Iterator[tuple[int, object]]:
 def _elsewhere(executor: Executor, tasks: Sequence[Task]) -> Iterator[tuple[int, object]]:
     if not isinstance(executor, ThreadPoolExecutor):
         recipes = {id(task.model): task.model.recipe for task in tasks}
-        tasks = [replace(task, model=recipes[id(task.model)]) for task in tasks]
+        tasks = [task.elsewhere(recipes[id(task.model)]) for task in tasks]
     futures = {executor.submit(task.read_and_score): number for number, task in enumerate(tasks)}
     finished = 0
     try:

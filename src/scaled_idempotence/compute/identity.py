@@ -115,7 +115,7 @@ def _exports(package: str) -> Mapping[str, str]:
     if face is None:
         return {}
     tree = ast.parse(face.read_text(encoding="utf-8"))
-    return dict((name, module) for module, name in _imports(tree, package, is_package=True))
+    return {name: module for module, name in _imports(tree, package, is_package=True)}
 
 
 @cache

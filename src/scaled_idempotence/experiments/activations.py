@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import Executor
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -14,15 +12,15 @@ import torch
 from torch import Tensor
 
 from ..checkpoints.model import LayerFactors, OVModel
-from ..compute.parts import layerwise_tables
 from ..compute.progress import progress_bar
+from ..compute.study import Experiment, Part, Plan, RunOptions
 from ..errors import CannotRun
 from ..linalg.activations import isotropic_inputs, output_response
 from ..linalg.closure import closure_scores
 from ..linalg.scramble import draw_seed
 from ..paper import DECILE, STRONG
 from ..running.loading import MAX_BYTES, projection_inputs, run_model
-from ..running.text import Segments, segments
+from ..running.text import TextSource, segments, text_inputs
 
 QUANTILES = {"q05": 0.05, "q25": 0.25, "q75": 0.75, "q95": 0.95}
 #: Gaussian draws a head for the comparison that needs no running model.
@@ -31,16 +29,14 @@ ISOTROPIC_DRAWS = 1024
 
 def activations(
     model: OVModel,
-    text: str | Path | Segments | Tensor | None = None,
+    text: TextSource = None,
     *,
     n_segments: int = 4,
     length: int = 256,
     threshold: float = STRONG,
     tokenizer: Any = None,
     max_bytes: float = MAX_BYTES,
-    results_dir: str | Path | None = None,
-    progress: bool = True,
-    executor: Executor | None = None,
+    **options: Unpack[RunOptions],
 ) -> pd.DataFrame:
     """Compare the outputs ``y`` of every head on text with ``T y``.
 
@@ -58,14 +54,9 @@ def activations(
         For a model in memory.
     max_bytes : float
         Size of the stored weights up to which a model is run.
-    results_dir : str or Path, optional
-        Also write ``<results_dir>/<model>/activations.parquet``. Until that is there each finished
-        layer is kept, and an interrupted run goes on from them.
-    progress : bool
-        Show a bar over layers.
-    executor : Executor, optional
-        Of `concurrent.futures`. The model runs here, its workers read the layers' factors and
-        compare. In-process if left out.
+    **options : RunOptions
+        ``results_dir``, ``progress``, ``executor``, ``force``. The model runs here; an executor's
+        workers read the layers' factors and compare.
 
     Returns
     -------
@@ -81,8 +72,30 @@ def activations(
         Where the model cannot run the table has the columns of the factors, NaN in the others, and
         ``attrs["reason"]`` says why; ``attrs["measured"]`` tells the two apart.
     """
-    remarks: dict[str, object] = {"threshold": threshold, "measured": False, "reason": ""}
+    plan = partial(
+        _plan, model, text, n_segments, length, tokenizer, max_bytes, options.get("progress", True)
+    )
+    return EXPERIMENT.table(
+        model,
+        {"name": model.name, "threshold": threshold},
+        inputs=text_inputs(model, text, tokenizer) | {"n_segments": n_segments, "length": length},
+        plan=plan,
+        **options,
+    )
+
+
+def _plan(
+    model: OVModel,
+    text: TextSource,
+    n_segments: int,
+    length: int,
+    tokenizer: Any,
+    max_bytes: float,
+    progress: bool,
+) -> Plan:
+    """Run the model on the text; what the heads' outputs are made of goes to the layers."""
     inputs: list[Tensor | None] = [None] * len(model)
+    remarks: dict[str, object] = {"measured": False, "reason": ""}
     try:
         running = run_model(model, tokenizer=tokenizer, max_bytes=max_bytes)
         chosen = segments(running, text, n_segments, length)
@@ -93,55 +106,25 @@ def activations(
                 running.hidden(tokens)
         # (H, tokens, r) a layer
         inputs = [torch.cat(one).flatten(0, 1).transpose(0, 1).cpu() for one in seen]
-        del running, seen
-        remarks |= {"measured": True} | text_identity(chosen)
+        remarks |= {"measured": True} | chosen.identity
     except CannotRun as error:
         remarks["reason"] = str(error)
-    tables = layerwise_tables(
-        model,
-        "activations",
-        activations_layer,
-        names=("activations",),
-        results_dir=results_dir,
-        progress=progress,
-        executor=executor,
-        parameters=remarks,
-        each=[{"z": z, "name": model.name} for z in inputs],
-        finish=partial(_with_groups, threshold=threshold),
-    )
-    return tables["activations"]
+    return Plan([Part(model, n, {"z": z}) for n, z in enumerate(inputs)], remarks)
 
 
-def _with_groups(tables: Mapping[str, pd.DataFrame], threshold: float) -> dict[str, pd.DataFrame]:
+def _with_groups(
+    tables: Mapping[str, pd.DataFrame], parameters: Mapping[str, Any]
+) -> dict[str, pd.DataFrame]:
     table = tables["activations"]
-    table.insert(5, "strong", table.closure >= threshold)
+    table.insert(5, "strong", table.closure >= parameters["threshold"])
     group, matched_low = decile_groups(table)
     table.insert(6, "group", group)
     table.insert(7, "matched_low", matched_low)
     return {"activations": table}
 
 
-def text_identity(chosen: Segments) -> dict[str, object]:
-    """What a table must say of the text that it was made with.
-
-    Parameters
-    ----------
-    chosen : Segments
-
-    Returns
-    -------
-    dict
-    """
-    return {
-        "text": chosen.description,
-        "tokens_sha256": chosen.sha256,
-        "n_segments": len(chosen.tokens),
-        "length": chosen.tokens.shape[1],
-    }
-
-
 def activations_layer(
-    layer: LayerFactors, *, z: Tensor | None, name: str, **_: object
+    layer: LayerFactors, *, z: Tensor | None, name: str, threshold: float
 ) -> pd.DataFrame:
     """Score the heads of one layer.
 
@@ -152,11 +135,13 @@ def activations_layer(
         Inputs of the output projection; None where there are none.
     name : str
         The model's, a part of the seeds.
+    threshold : float
+        Closure from which a head counts as strong.
 
     Returns
     -------
     DataFrame
-        The columns of `activations` without ``strong`` and ``group``.
+        The columns of `activations` without those of the groups.
     """
     O, value_head = layer.O, layer.value_head
     V, G = layer.V[value_head], len(layer.V)
@@ -262,3 +247,6 @@ def group_medians(table: pd.DataFrame) -> pd.DataFrame:
         for name, part in groups.items()
     }
     return pd.DataFrame.from_dict(rows, orient="index")
+
+
+EXPERIMENT = Experiment(__name__, activations_layer, finish=_with_groups)

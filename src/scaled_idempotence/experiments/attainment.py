@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
-from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..checkpoints.model import LayerFactors, OVModel
-from ..compute.parts import layerwise
+from ..compute.study import Experiment, RunOptions
 from ..linalg.capacity import capacity
 from ..linalg.closure import closure_scores
 from ..linalg.orientations import (
@@ -34,9 +33,7 @@ def attainment(
     n_starts: int = 2,
     max_steps: int = 100,
     every_head: bool = False,
-    results_dir: str | Path | None = None,
-    progress: bool = True,
-    executor: Executor | None = None,
+    **options: Unpack[RunOptions],
 ) -> pd.DataFrame:
     """Search the capacity of a model's heads and compare it with what they attain.
 
@@ -50,13 +47,8 @@ def attainment(
         Of `capacity`, which also starts at the trained orientation.
     every_head : bool
         Also search every head, as a further sample ``"all"``.
-    results_dir : str or Path, optional
-        Also write ``<results_dir>/<model>/attainment.parquet``; an interrupted run goes on from
-        its last finished layer.
-    progress : bool
-        Show a bar over layers.
-    executor : Executor, optional
-        Of `concurrent.futures`: its workers read and compute the layers. In-process if left out.
+    **options : RunOptions
+        ``results_dir``, ``progress``, ``executor``, ``force``.
 
     Returns
     -------
@@ -81,15 +73,7 @@ def attainment(
         "max_steps": max_steps,
         "every_head": every_head,
     }
-    return layerwise(
-        model,
-        "attainment",
-        attainment_layer,
-        results_dir=results_dir,
-        progress=progress,
-        executor=executor,
-        parameters=parameters,
-    )
+    return EXPERIMENT.table(model, parameters, **options)
 
 
 def samples(
@@ -324,3 +308,6 @@ def path_closure(
     t = torch.linspace(0, 1, n_points, dtype=torch.float64)
     U_L, U_R = orientation_path(s, start, end, t)
     return t.numpy(), closure_of_orientation(s, cosines, U_L, U_R).numpy()
+
+
+EXPERIMENT = Experiment(__name__, attainment_layer)

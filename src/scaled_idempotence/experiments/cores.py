@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
-from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
 import torch
 
 from ..checkpoints.model import LayerFactors, OVModel
-from ..compute.parts import layerwise
+from ..compute.study import Experiment, RunOptions
 from ..linalg.closure import closure_scores
 from ..linalg.principal import principal_coordinates
 
@@ -22,9 +21,7 @@ def cores(
     model: OVModel,
     *,
     block: int = BLOCK,
-    results_dir: str | Path | None = None,
-    progress: bool = True,
-    executor: Executor | None = None,
+    **options: Unpack[RunOptions],
 ) -> pd.DataFrame:
     """Keep the principal angles of every head and the leading block of its core and response.
 
@@ -35,12 +32,8 @@ def cores(
     block : int
         How many principal directions, from the best aligned, the blocks hold; all of them where
         ``r`` is smaller.
-    results_dir : str or Path, optional
-        Also write ``<results_dir>/<model>/cores.parquet``; an interrupted run goes on from there.
-    progress : bool
-        Show a bar over layers.
-    executor : Executor, optional
-        Of `concurrent.futures`: its workers read and compute the layers. In-process if left out.
+    **options : RunOptions
+        ``results_dir``, ``progress``, ``executor``, ``force``.
 
     Returns
     -------
@@ -59,15 +52,7 @@ def cores(
     """
     if block < 1:
         raise ValueError(f"block is {block}, expected a positive number of principal directions")
-    return layerwise(
-        model,
-        "cores",
-        cores_layer,
-        results_dir=results_dir,
-        progress=progress,
-        parameters={"block": block},
-        executor=executor,
-    )
+    return EXPERIMENT.table(model, {"block": block}, **options)
 
 
 def cores_layer(layer: LayerFactors, block: int) -> pd.DataFrame:
@@ -106,3 +91,6 @@ def cores_layer(layer: LayerFactors, block: int) -> pd.DataFrame:
 
 def _lists(rows: torch.Tensor) -> list[np.ndarray]:
     return list(rows.numpy().astype(np.float32))
+
+
+EXPERIMENT = Experiment(__name__, cores_layer)

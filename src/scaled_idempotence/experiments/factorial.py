@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
-from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
@@ -11,30 +10,19 @@ import torch
 from torch import Tensor
 
 from ..checkpoints.model import LayerFactors, OVModel
-from ..compute.parts import layerwise
+from ..compute.study import Experiment, RunOptions
 from ..linalg.principal import closure_table, principal_coordinates
 
 
-def factorial(
-    model: OVModel,
-    *,
-    results_dir: str | Path | None = None,
-    progress: bool = True,
-    executor: Executor | None = None,
-) -> pd.DataFrame:
+def factorial(model: OVModel, **options: Unpack[RunOptions]) -> pd.DataFrame:
     """Reassign ``K`` and ``D`` separately over the heads of a layer.
 
     Parameters
     ----------
     model : OVModel
         From `open_model`.
-    results_dir : str or Path, optional
-        Also write ``<results_dir>/<model>/factorial.parquet``; an interrupted run goes on from
-        there.
-    progress : bool
-        Show a bar over layers.
-    executor : Executor, optional
-        Of `concurrent.futures`: its workers read and compute the layers. In-process if left out.
+    **options : RunOptions
+        ``results_dir``, ``progress``, ``executor``, ``force``.
 
     Returns
     -------
@@ -54,14 +42,7 @@ def factorial(
     A donor's ``K`` or ``D`` comes from the head of the same query slot in another value group, so
     whole groups move and the slot stays. For MHA a group is one head.
     """
-    return layerwise(
-        model,
-        "factorial",
-        factorial_layer,
-        results_dir=results_dir,
-        progress=progress,
-        executor=executor,
-    )
+    return EXPERIMENT.table(model, **options)
 
 
 def factorial_layer(layer: LayerFactors) -> pd.DataFrame:
@@ -120,3 +101,6 @@ def layer_interactions(table: pd.DataFrame) -> pd.DataFrame:
         Indexed by layer, columns ``interaction`` and ``control_interaction``.
     """
     return table.groupby("layer")[["interaction", "control_interaction"]].mean()
+
+
+EXPERIMENT = Experiment(__name__, factorial_layer)

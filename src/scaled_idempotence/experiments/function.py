@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import pandas as pd
@@ -23,8 +20,7 @@ import torch
 from torch import Tensor
 
 from ..checkpoints.model import LayerFactors, OVModel
-from ..compute.parts import layerwise_tables
-from ..compute.results import provenance, result_path, write_table
+from ..compute.study import Experiment, Part, Plan, RunOptions
 from ..errors import CannotRun, ScaledIdempotenceError
 from ..linalg.closure import closure_scores
 from ..linalg.factors import singular_values
@@ -45,9 +41,8 @@ from ..running.meter import (
     Head,
     Meter,
 )
-from ..running.text import Segments, segments
+from ..running.text import Segments, TextSource, segments, text_inputs
 from ..statistics import mean_interval
-from .activations import text_identity
 from .attainment import best_orientation, samples
 
 #: What the change of a model is measured by, for each task of its trained head.
@@ -92,7 +87,7 @@ class Function:
 
 def function(
     model: OVModel,
-    text: str | Path | Segments | Tensor | None = None,
+    text: TextSource = None,
     *,
     n_segments: int = 8,
     length: int = 256,
@@ -102,9 +97,7 @@ def function(
     threshold: float = STRONG,
     tokenizer: Any = None,
     max_bytes: float = MAX_BYTES,
-    results_dir: str | Path | None = None,
-    progress: bool = True,
-    executor: Executor | None = None,
+    **options: Unpack[RunOptions],
 ) -> Function:
     """Change heads inside a running model and measure what its prediction loses.
 
@@ -131,15 +124,9 @@ def function(
         For a model in memory.
     max_bytes : float
         Size of the stored weights up to which a model is run.
-    results_dir : str or Path, optional
-        Also write ``function``, ``function_segments`` and ``dose`` as parquet to
-        ``<results_dir>/<model>``. Until those are there each finished segment is kept, and an
-        interrupted run goes on from them.
-    progress : bool
-        Show a bar over segments.
-    executor : Executor, optional
-        Of `concurrent.futures`: its workers run the model, each on other segments. In-process if
-        left out.
+    **options : RunOptions
+        ``results_dir``, ``progress``, ``executor``, ``force``. Parts are segments: an executor's
+        workers run the model, each on others.
 
     Returns
     -------
@@ -170,47 +157,67 @@ def function(
     for name, count in counts.items():
         if count is not None and count < 1:
             raise ScaledIdempotenceError(f"{name} is {count}, expected at least 1")
-    plan = _Plan(threshold, draws, single_heads, single_segments)
+    settings = _Settings(threshold, draws, single_heads, single_segments)
+    tables = EXPERIMENT.run(
+        model,
+        settings._asdict(),
+        inputs=text_inputs(model, text, tokenizer) | {"n_segments": n_segments, "length": length},
+        plan=lambda: _plan(model, settings, text, n_segments, length, tokenizer, max_bytes),
+        **options,
+    )
+    return Function(tables["function"], tables["function_segments"], tables["dose"])
+
+
+def _plan(
+    model: OVModel,
+    settings: _Settings,
+    text: TextSource,
+    n_segments: int,
+    length: int,
+    tokenizer: Any,
+    max_bytes: float,
+) -> Plan:
+    """Choose segments and heads; where the model cannot run, empty tables say why."""
     try:
         running = run_model(model, tokenizer=tokenizer, max_bytes=max_bytes)
         chosen = segments(running, text, n_segments, length)
         if running.task == "masked":
             chosen.masked()  # before any work: there may be no mask
-        _studies[model] = _Study(model, running, plan)
-        tables = layerwise_tables(
-            model,
-            "function",
-            function_segment,
-            names=("function_segments", "dose"),
-            results_dir=results_dir,
-            progress=progress,
-            executor=executor,
-            parameters=plan._asdict() | text_identity(chosen),
-            remarks={
-                "measured": True,
-                "reason": "",
-                "measure": MEASURES[running.task],
-                "unit": UNITS[running.task],
-            },
-            each=[{"chosen": chosen, "segment": n} for n in range(len(chosen.tokens))],
-            unit="segment",
-            finish=_summaries,
-        )
+        study = _Study(model, running, settings)
     except CannotRun as error:
         columns = {
             "function": [*KEYS, *_STATISTICS],
             "function_segments": _SEGMENT_COLUMNS,
             "dose": _DOSE_COLUMNS,
         }
-        remarks = {"measured": False, "reason": str(error), "measure": "", "unit": ""}
         tables = {name: pd.DataFrame(columns=names) for name, names in columns.items()}
-        for name, table in tables.items():
-            table.attrs = provenance(model) | plan._asdict() | remarks
-            if results_dir is not None:
-                write_table(table, result_path(results_dir, model.label, name))
-    finally:
-        _studies.pop(model, None)
-    return Function(tables["function"], tables["function_segments"], tables["dose"])
+        remarks = {"measured": False, "reason": str(error), "measure": "", "unit": ""}
+        return Plan([], remarks, tables=tables)
+    remarks = {
+        "measured": True,
+        "reason": "",
+        "measure": MEASURES[running.task],
+        "unit": UNITS[running.task],
+    } | chosen.identity
+    parts = [Part(model, None, {"chosen": chosen, "segment": n}) for n in range(len(chosen.tokens))]
+    return Plan(parts, remarks, context=study)
+
+
+def prepare(model: OVModel, **settings: Any) -> _Study:
+    """Run the model and choose the heads, in a worker.
+
+    Parameters
+    ----------
+    model : OVModel
+    **settings
+        As in `function`.
+
+    Returns
+    -------
+    object
+        What `function_segment` takes.
+    """
+    return _Study(model, run_model(model, max_bytes=float("inf")), _Settings(**settings))
 
 
 _STATISTICS = ["n_segments", "base", "value", "delta", "low", "high", "relative_change"]
@@ -219,24 +226,17 @@ _DOSE_COLUMNS = [*DOSE_KEYS, *_STATISTICS, "closure"]
 
 
 def function_segment(
-    model: OVModel,
-    *,
-    chosen: Segments,
-    segment: int,
-    threshold: float,
-    draws: int,
-    single_heads: int | None,
-    single_segments: int,
-    **_: object,
+    study: _Study, *, chosen: Segments, segment: int, **settings: Any
 ) -> dict[str, pd.DataFrame]:
     """Make all changes, one after another, and measure each on one segment.
 
     Parameters
     ----------
-    model : OVModel
+    study : object
+        From `prepare`, with the same settings.
     chosen : Segments
     segment : int
-    threshold, draws, single_heads, single_segments
+    **settings
         As in `function`.
 
     Returns
@@ -244,11 +244,7 @@ def function_segment(
     dict of str to DataFrame
         ``function_segments`` and ``dose``, a row a change.
     """
-    plan = _Plan(threshold, draws, single_heads, single_segments)
-    study = _studies.get(model)
-    if study is None or study.plan != plan:  # in a worker, which keeps it for its next segment
-        study = _Study(model, run_model(model, max_bytes=float("inf")), plan)
-        _studies[model] = study
+    assert study.settings == _Settings(**settings)
     # Threads share the running model, and what one of them changes in it the others would see.
     with study.lock:
         meter = Meter(study.running, chosen, [segment])
@@ -263,7 +259,7 @@ def function_segment(
     return {name: pd.DataFrame(rows[name], columns=columns[name]) for name in rows}
 
 
-def _summaries(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+def _summaries(tables: Mapping[str, pd.DataFrame], _: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
     by_segment = tables["function_segments"]
     # A change's segments one below another, in the order of the first segment, which has them all.
     change = by_segment.groupby([*KEYS, "draw"], sort=False).ngroup()
@@ -279,7 +275,7 @@ def _summaries(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     return result
 
 
-class _Heads:
+class _RunningHeads:
     """Factors of the running model's heads, layer by layer as they are asked for."""
 
     def __init__(self, model: OVModel, running: RunningModel):
@@ -337,12 +333,12 @@ class _Heads:
         return float(np.sqrt(changed / whole))
 
 
-def choose_groups(heads: _Heads, name: str, threshold: float) -> dict[str, list[Head]]:
+def choose_groups(heads: _RunningHeads, name: str, threshold: float) -> dict[str, list[Head]]:
     """Choose the heads that are changed.
 
     Parameters
     ----------
-    heads : _Heads
+    heads : _RunningHeads
     name : str
         The model's, a part of the hash that chooses ordinary heads.
     threshold : float
@@ -371,7 +367,7 @@ def choose_groups(heads: _Heads, name: str, threshold: float) -> dict[str, list[
     return {title: members for title, members in groups.items() if members}
 
 
-class _Job(NamedTuple):
+class _Change(NamedTuple):
     """One change, and on how many of the segments to measure it."""
 
     keys: dict[str, object]
@@ -379,7 +375,7 @@ class _Job(NamedTuple):
     n_segments: int
     closure: bool = False
 
-    def row(self, meter: Meter, heads: _Heads, segment: int) -> dict[str, object]:
+    def row(self, meter: Meter, heads: _RunningHeads, segment: int) -> dict[str, object]:
         changes = self.changes(segment)
         base, value = meter.base[segment], meter.measure(changes, segment)
         row = self.keys | {
@@ -399,7 +395,7 @@ class _Job(NamedTuple):
         return row
 
 
-class _Plan(NamedTuple):
+class _Settings(NamedTuple):
     """Which changes are made; see `function`."""
 
     threshold: float
@@ -411,55 +407,60 @@ class _Plan(NamedTuple):
 class _Study:
     """A running model, the heads to be changed in it, and all the changes."""
 
-    def __init__(self, model: OVModel, running: RunningModel, plan: _Plan):
-        self.plan = plan
+    def __init__(self, model: OVModel, running: RunningModel, settings: _Settings):
+        self.settings = settings
         self.lock = Lock()
         self.running = running
-        self.heads = _Heads(model, running)
+        self.heads = _RunningHeads(model, running)
         self._name = model.name
-        self._groups = choose_groups(self.heads, model.name, plan.threshold)
+        self._groups = choose_groups(self.heads, model.name, settings.threshold)
 
     @cached_property
-    def jobs(self) -> list[_Job]:
+    def jobs(self) -> list[_Change]:
         """Interventions."""
-        return list(_jobs(self.heads, self._groups, self._name, self.plan))
+        return list(_jobs(self.heads, self._groups, self._name, self.settings))
 
     @cached_property
-    def curves(self) -> list[_Job]:
+    def curves(self) -> list[_Change]:
         """Points of the dose-response curves."""
-        return list(_curves(self.heads, self._groups, self._name, self.plan.single_segments))
-
-
-#: Of the models that are open, in this process or in a worker.
-_studies: WeakKeyDictionary[OVModel, _Study] = WeakKeyDictionary()
+        return list(_curves(self.heads, self._groups, self._name, self.settings.single_segments))
 
 
 def _jobs(
-    heads: _Heads,
+    heads: _RunningHeads,
     groups: Mapping[str, Sequence[Head]],
     name: str,
-    plan: _Plan,
-) -> Iterator[_Job]:
+    settings: _Settings,
+) -> Iterator[_Change]:
     main = next(iter(groups))
     for group, members in groups.items():
         kinds = ["projected", "random", "zeroed"]
         if group in (main, "matched"):
             kinds.insert(2, "random return")
-        yield from _interventions(heads, name, "together", group, members, kinds, plan.draws, EVERY)
+        yield from _interventions(
+            heads, name, "together", group, members, kinds, settings.draws, EVERY
+        )
     for group, members in groups.items():
         if group == "all":
             continue
         order = sorted(members, key=lambda head: float(heads.closure[head]))
         order = order if group == "lowest" else order[::-1]
-        for head in order[: plan.single_heads]:
+        for head in order[: settings.single_heads]:
             kinds = ["projected", "random", "zeroed"]
             yield from _interventions(
-                heads, name, "single", group, [head], kinds, plan.draws, plan.single_segments
+                heads,
+                name,
+                "single",
+                group,
+                [head],
+                kinds,
+                settings.draws,
+                settings.single_segments,
             )
 
 
 def _interventions(
-    heads: _Heads,
+    heads: _RunningHeads,
     name: str,
     scope: str,
     group: str,
@@ -467,7 +468,7 @@ def _interventions(
     kinds: Sequence[str],
     draws: int,
     n_segments: int,
-) -> Iterator[_Job]:
+) -> Iterator[_Change]:
     single = members[0] if scope == "single" else None
     for kind in kinds:
         drawn = kind.startswith("random")
@@ -488,7 +489,7 @@ def _interventions(
                 "intervention": kind,
                 "draw": draw,
             }
-            yield _Job(keys, changes if drawn else _once(changes), n_segments)
+            yield _Change(keys, changes if drawn else _once(changes), n_segments)
 
 
 def _once(changes: Callable[[int], Changes]) -> Callable[[int], Changes]:
@@ -503,7 +504,7 @@ def _once(changes: Callable[[int], Changes]) -> Callable[[int], Changes]:
     return first
 
 
-def _change(heads: _Heads, head: Head, kind: str, identity: tuple) -> Tensor:
+def _change(heads: _RunningHeads, head: Head, kind: str, identity: tuple) -> Tensor:
     O, V = heads.factors(head)
     if kind == "zeroed":
         return -O
@@ -514,8 +515,8 @@ def _change(heads: _Heads, head: Head, kind: str, identity: tuple) -> Tensor:
 
 
 def _curves(
-    heads: _Heads, groups: Mapping[str, Sequence[Head]], name: str, n_segments: int
-) -> Iterator[_Job]:
+    heads: _RunningHeads, groups: Mapping[str, Sequence[Head]], name: str, n_segments: int
+) -> Iterator[_Change]:
     """Points of the dose-response curves: the high group, its first head, a matched one."""
     main = next(iter(groups))
     top = max(groups[main], key=lambda head: float(heads.closure[head]))
@@ -541,10 +542,10 @@ def _curves(
                     "path": path,
                     "t": t,
                 }
-                yield _Job(keys, lambda _, changes=changes: changes, n_segments, closure=True)
+                yield _Change(keys, lambda _, changes=changes: changes, n_segments, closure=True)
 
 
-def _turns(heads: _Heads, head: Head, name: str) -> Tensor:
+def _turns(heads: _RunningHeads, head: Head, name: str) -> Tensor:
     O, V = heads.factors(head)
     s, _, trained, best = best_orientation(heads.layers[head[0]], head[1], name, n_starts=1)
     t = torch.tensor(DOSES, dtype=torch.float64)
@@ -608,3 +609,14 @@ def contrasts(result: Function) -> pd.DataFrame:
                     }
                 )
     return pd.DataFrame(rows)
+
+
+EXPERIMENT = Experiment(
+    __name__,
+    function_segment,
+    tables=("function", "function_segments", "dose"),
+    part_tables=("function_segments", "dose"),
+    unit="segment",
+    prepare=prepare,
+    finish=_summaries,
+)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
-from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
 import torch
 
 from ..checkpoints.model import LayerFactors, OVModel
-from ..compute.parts import layerwise
+from ..compute.study import Experiment, RunOptions
 from ..linalg.closure import closure_scores
 from ..linalg.factors import effective_rank
 from ..linalg.principal import core_closure, principal_coordinates
@@ -30,9 +29,7 @@ def orientation(
     *,
     permutation_draws: int = PERMUTATION_DRAWS,
     haar_draws: int = HAAR_DRAWS,
-    results_dir: str | Path | None = None,
-    progress: bool = True,
-    executor: Executor | None = None,
+    **options: Unpack[RunOptions],
 ) -> pd.DataFrame:
     """Scramble the orientation of every head's core and compare closure.
 
@@ -42,13 +39,8 @@ def orientation(
         From `open_model`.
     permutation_draws, haar_draws : int
         Scrambles a head by signed permutations and by Haar-orthogonal matrices.
-    results_dir : str or Path, optional
-        Also write ``<results_dir>/<model>/orientation.parquet``; an interrupted run goes on from
-        there.
-    progress : bool
-        Show a bar over layers.
-    executor : Executor, optional
-        Of `concurrent.futures`: its workers read and compute the layers. In-process if left out.
+    **options : RunOptions
+        ``results_dir``, ``progress``, ``executor``, ``force``.
 
     Returns
     -------
@@ -69,15 +61,7 @@ def orientation(
         "permutation_draws": permutation_draws,
         "haar_draws": haar_draws,
     }
-    return layerwise(
-        model,
-        "orientation",
-        orientation_layer,
-        results_dir=results_dir,
-        progress=progress,
-        executor=executor,
-        parameters=parameters,
-    )
+    return EXPERIMENT.table(model, parameters, **options)
 
 
 def orientation_layer(
@@ -169,3 +153,6 @@ def orientation_summary(table: pd.DataFrame) -> pd.Series:
             "highest": defined[["permutation_max", "haar_max"]].max(axis=None),
         }
     )
+
+
+EXPERIMENT = Experiment(__name__, orientation_layer)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import numpy as np
 import pandas as pd
@@ -13,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..checkpoints.model import LayerFactors, OVModel
-from ..compute.parts import layerwise_tables
+from ..compute.study import Experiment, Plan, RunOptions
 from ..linalg.algebra import ANCHOR_REASONS, anchor_scores
 from ..linalg.closure import ClosureScores, closure_scores
 from ..linalg.gain import (
@@ -64,9 +62,7 @@ def sharing(
     model: OVModel,
     *,
     threshold: float = STRONG,
-    results_dir: str | Path | None = None,
-    progress: bool = True,
-    executor: Executor | None = None,
+    **options: Unpack[RunOptions],
 ) -> Sharing:
     """Measure how the heads of a value group act on each other, and how near they are to ``A_V``.
 
@@ -76,13 +72,8 @@ def sharing(
         From `open_model`.
     threshold : float
         Closure from which a head counts as strong.
-    results_dir : str or Path, optional
-        Also write ``sharing_pairs``, ``sharing_siblings`` and ``sharing_anchors`` as parquet to
-        ``<results_dir>/<model>``.
-    progress : bool
-        Show a bar over layers.
-    executor : Executor, optional
-        Of `concurrent.futures`: its workers read and compute the layers. In-process if left out.
+    **options : RunOptions
+        ``results_dir``, ``progress``, ``executor``, ``force``.
 
     Returns
     -------
@@ -112,16 +103,11 @@ def sharing(
     >>> len(result.pairs), round(float(result.pairs.rho.median()), 3)
     (26, 0.949)
     """
-    tables = layerwise_tables(
+    tables = EXPERIMENT.run(
         model,
-        "sharing",
-        _layer_tables,
-        names=list(TABLES),
-        results_dir=results_dir,
-        progress=progress,
-        executor=executor,
-        parameters={"threshold": threshold},
-        remarks={"remark": REMARKS[model.topology]},
+        {"threshold": threshold},
+        plan=lambda: Plan.by_layer(model, remark=REMARKS[model.topology]),
+        **options,
     )
     return Sharing(**{field: tables[name] for name, field in TABLES.items()})
 
@@ -360,3 +346,6 @@ def _anchors(layer: LayerFactors, heads: _Heads, strong: Tensor) -> pd.DataFrame
 def _largest(angles: Tensor) -> np.ndarray:
     """Largest of ascending angles that end in NaN for what the ranks do not allow."""
     return angles.nan_to_num(-1.0).amax(-1).numpy()
+
+
+EXPERIMENT = Experiment(__name__, _layer_tables, tuple(TABLES))

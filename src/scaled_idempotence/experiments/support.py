@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
-from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
 import torch
 
 from ..checkpoints.model import LayerFactors, OVModel
-from ..compute.parts import layerwise
+from ..compute.study import Experiment, RunOptions
 from ..linalg.closure import closure_scores
 from ..linalg.principal import core_closure, principal_coordinates
 from ..linalg.support import (
@@ -22,25 +21,15 @@ from ..linalg.support import (
 )
 
 
-def support(
-    model: OVModel,
-    *,
-    results_dir: str | Path | None = None,
-    progress: bool = True,
-    executor: Executor | None = None,
-) -> pd.DataFrame:
+def support(model: OVModel, **options: Unpack[RunOptions]) -> pd.DataFrame:
     """Describe the support and the latent core of every head.
 
     Parameters
     ----------
     model : OVModel
         From `open_model`.
-    results_dir : str or Path, optional
-        Also write ``<results_dir>/<model>/support.parquet``; an interrupted run goes on from there.
-    progress : bool
-        Show a bar over layers.
-    executor : Executor, optional
-        Of `concurrent.futures`: its workers read and compute the layers. In-process if left out.
+    **options : RunOptions
+        ``results_dir``, ``progress``, ``executor``, ``force``.
 
     Returns
     -------
@@ -51,14 +40,7 @@ def support(
         ``beta_K`` (13); ``radial``, ``rotation`` and ``leakage`` are ``a``, ``b`` and ``|w|`` (14).
         NaN for heads without a defined closure.
     """
-    return layerwise(
-        model,
-        "support",
-        support_layer,
-        results_dir=results_dir,
-        progress=progress,
-        executor=executor,
-    )
+    return EXPERIMENT.table(model, **options)
 
 
 def support_layer(layer: LayerFactors) -> pd.DataFrame:
@@ -100,3 +82,6 @@ def support_layer(layer: LayerFactors) -> pd.DataFrame:
         }
         | {name: x.masked_fill(undefined, torch.nan).numpy() for name, x in columns.items()}
     )
+
+
+EXPERIMENT = Experiment(__name__, support_layer)

@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
-from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import pandas as pd
 import torch
 
 from ..checkpoints.model import LayerFactors, OVModel
-from ..compute.parts import layerwise
+from ..compute.study import Experiment, RunOptions
 from ..linalg.closure import STATUS_REASONS, copying_score
 from ..linalg.factors import effective_rank, singular_values
 from ..linalg.pairing import layer_permutation_p, layer_scores, trained_rank, wrong_v_closure
 from ..paper import STRONG, THRESHOLDS
 
 
-def survey(
-    model: OVModel,
-    *,
-    results_dir: str | Path | None = None,
-    progress: bool = True,
-    executor: Executor | None = None,
-) -> pd.DataFrame:
+def survey(model: OVModel, **options: Unpack[RunOptions]) -> pd.DataFrame:
     """Score the closure of every head of a model.
 
     Parameters
     ----------
     model : OVModel
         From `open_model`.
-    results_dir : str or Path, optional
-        Also write ``<results_dir>/<model>/survey.parquet``.
-    progress : bool
-        Show a bar over layers.
-    executor : Executor, optional
-        Of `concurrent.futures`: its workers read and compute the layers. In-process if left out.
+    **options : RunOptions
+        ``results_dir``, ``progress``, ``executor``, ``force``.
 
     Returns
     -------
@@ -53,9 +42,7 @@ def survey(
     >>> round(float(heads.closure.max()), 4)
     0.9533
     """
-    return layerwise(
-        model, "survey", survey_layer, results_dir=results_dir, progress=progress, executor=executor
-    )
+    return EXPERIMENT.table(model, **options)
 
 
 def survey_layer(layer: LayerFactors) -> pd.DataFrame:
@@ -166,3 +153,6 @@ def summary(heads: pd.DataFrame, threshold: float = STRONG) -> pd.Series:
         },
         name=heads.attrs.get("model"),
     )
+
+
+EXPERIMENT = Experiment(__name__, survey_layer)

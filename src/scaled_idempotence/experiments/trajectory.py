@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import shutil
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from ..checkpoints.model import LayerFactors, OVModel
-from ..compute.executors import Task, computed
 from ..compute.progress import progress_bar
-from ..compute.results import (
-    ALL_MODELS,
-    code_id,
-    read_if_whole,
-    result_path,
-    write_table,
-)
+from ..compute.results import ALL_MODELS
+from ..compute.study import Experiment, Part, Plan, RunOptions, Subject
 from ..errors import ScaledIdempotenceError
 from ..linalg.closure import closure_scores
 from ..linalg.factors import effective_rank, singular_values
@@ -38,8 +28,6 @@ from .attainment import samples, search_heads
 
 #: Name of the pooled rows of gaps.
 POOLED = "all"
-#: Folder of the layers that are done, until the tables are written.
-PARTS = ".trajectory-parts"
 QUANTITIES = ("closure", "capacity", "attainment")
 
 
@@ -85,9 +73,7 @@ def trajectory(
     max_steps: int = 100,
     n_resamples: int = 2000,
     confidence: float = 0.95,
-    results_dir: str | Path | None = None,
-    progress: bool = True,
-    executor: Executor | None = None,
+    **options: Unpack[RunOptions],
 ) -> Trajectory:
     """Follow the heads of training lineages from checkpoint to checkpoint.
 
@@ -115,13 +101,9 @@ def trajectory(
         Of `capacity`, which also starts at the trained orientation.
     n_resamples, confidence : int, float
         Of the hierarchical bootstrap: lineages, then layers.
-    results_dir : str or Path, optional
-        Also write ``<results_dir>/all-models/trajectory.parquet``, ``trajectory_checkpoints`` and
-        ``trajectory_gaps``; an interrupted run goes on from its last finished layer.
-    progress : bool
-        Show bars over training and over checkpoints.
-    executor : Executor, optional
-        Of `concurrent.futures`: its workers read and compute the layers. In-process if left out.
+    **options : RunOptions
+        ``results_dir``, ``progress``, ``executor``, ``force``. Tables are about all models, and lie
+        in ``<results_dir>/all-models/``.
 
     Returns
     -------
@@ -141,8 +123,11 @@ def trajectory(
     What is not is when it opens, and how much of it is capacity.
     """
     given = [lineage] if isinstance(lineage, str | Lineage | Mapping) else list(lineage)
-    options = {"steps": steps, "scale": scale, "progress": progress}
-    lineages = [find_lineage(source, checkpoints, **options) for source in given]
+    progress = options.get("progress", True)
+    lineages = [
+        find_lineage(source, checkpoints, steps=steps, scale=scale, progress=progress)
+        for source in given
+    ]
     names = [one.name for one in lineages]
     if len(set(names)) < len(names):
         raise ScaledIdempotenceError(f"lineages {', '.join(names)}: each needs a name of its own")
@@ -150,49 +135,42 @@ def trajectory(
         "threshold": threshold,
         "top": top,
         "every_head": every_head,
-        "norm": norm,
         "n_starts": n_starts,
         "max_steps": max_steps,
-    }
-    parts = None if results_dir is None else Path(results_dir) / ALL_MODELS / PARTS
-    heads, audits = [], []
-    for one in lineages:
-        scored, audit = _follow(one, parameters, parts, progress, executor)
-        heads.append(scored)
-        audits.append(audit)
-    tables = {
-        "trajectory": pd.concat(heads, ignore_index=True),
-        "trajectory_checkpoints": pd.concat(audits, ignore_index=True),
-    }
-    tables["trajectory_gaps"] = trajectory_gaps(
-        tables["trajectory"], n_resamples=n_resamples, confidence=confidence
-    )
-    attrs = parameters | {
-        "lineages": names,
         "n_resamples": n_resamples,
         "confidence": confidence,
-        "package_version": version("scaled-idempotence"),
     }
-    for name, table in tables.items():
-        table.attrs = attrs
-        if results_dir is not None:
-            write_table(table, result_path(results_dir, ALL_MODELS, name))
-    if parts is not None:
-        shutil.rmtree(parts, ignore_errors=True)
-    return Trajectory(*tables.values())
+    weights = {
+        f"{one.name} {checkpoint.step}": checkpoint.open(norm).weights_id
+        for one in lineages
+        for checkpoint in one.checkpoints
+    }
+    facts = {"lineages": names, "norm": norm, "package_version": version("scaled-idempotence")}
+    tables = EXPERIMENT.run(
+        Subject(ALL_MODELS, weights, norm, facts),
+        parameters,
+        plan=lambda: _plan(lineages, norm, threshold, top, progress),
+        **options,
+    )
+    return Trajectory(*(tables[name] for name in EXPERIMENT.tables))
+
+
+def _plan(
+    lineages: Sequence[Lineage], norm: str, threshold: float, top: float | None, progress: bool
+) -> Plan:
+    """Audit the lineages; layers of the checkpoints that are left are the parts."""
+    found = [_follow(one, norm, threshold, top, progress) for one in lineages]
+    parts = [part for own, _ in found for part in own]
+    audit = pd.concat([audit for _, audit in found], ignore_index=True)
+    return Plan(parts, tables={"trajectory_checkpoints": audit})
 
 
 def _follow(
-    lineage: Lineage,
-    parameters: dict,
-    parts: Path | None,
-    progress: bool,
-    executor: Executor | None,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Audit a lineage, then score what is left of it."""
+    lineage: Lineage, norm: str, threshold: float, top: float | None, progress: bool
+) -> tuple[list[Part], pd.DataFrame]:
     every = lineage.checkpoints
     bar = progress_bar(every, f"reading {lineage.name}", "checkpoint", progress)
-    models = [one.open(parameters["norm"]) for one in every]
+    models = [one.open(norm) for one in every]
     contents = [_content(model, progress) for _, model in zip(bar, models, strict=True)]
     verdicts = compare_contents(contents, _positions(every))
     names = [one.name for one in every]
@@ -205,43 +183,26 @@ def _follow(
     ]
     audit = pd.DataFrame(rows).sort_values("step", kind="stable", ignore_index=True)
     used = [
-        (one.step, model, content)
-        for one, model, content, verdict in zip(every, models, contents, verdicts, strict=True)
+        (one.step, model)
+        for one, model, verdict in zip(every, models, verdicts, strict=True)
         if verdict.status == "used"
     ]
-    groups = _groups(used[-1][1], lineage.name, parameters["threshold"], parameters["top"])
-    options = {key: parameters[key] for key in ("every_head", "n_starts", "max_steps")}
-    options["name"] = lineage.name
-    steps, tasks, paths = [], [], []
-    for step, model, content in used:
-        for position, layer in enumerate(model.layers):
-            own = options | {"groups": groups[layer]}
-            key = json.dumps([content[f"layer {layer}"], own, code_id()], sort_keys=True)
-            file = f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.parquet"
-            steps.append(step)
-            tasks.append(Task(model, position, trajectory_layer, own))
-            paths.append(parts / file if parts else None)
-    kept = {n: read_if_whole(path) for n, path in enumerate(paths) if path is not None}
-    tables = {n: table for n, table in kept.items() if table is not None}
-    todo = [n for n in range(len(tasks)) if n not in tables]
-    results = computed([tasks[n] for n in todo], executor)
-    bar = progress_bar(results, f"scoring {lineage.name}", "layer", progress)
-    bar.total, bar.initial = len(tasks), len(tables)
-    try:
-        for number, table in bar:
-            tables[todo[number]] = table
-            if paths[todo[number]] is not None:
-                write_table(table, paths[todo[number]])
-    finally:
-        results.close()
-    for n, step in enumerate(steps):
-        tables[n].insert(0, "step", step)
-        tables[n].insert(1, "final", step == used[-1][0])
-    tables = [tables[n] for n in range(len(tasks))]
-    heads = pd.concat(tables, ignore_index=True)
-    heads.insert(0, "lineage", lineage.name)
-    heads.insert(1, "topology", used[-1][1].topology)
-    return heads, audit
+    last, final = used[-1]
+    groups = _groups(final, lineage.name, threshold, top)
+    whose = {"name": lineage.name, "topology": final.topology}
+    parts = [
+        Part(model, n, whose | {"step": step, "final": step == last, "groups": groups[layer]})
+        for step, model in used
+        for n, layer in enumerate(model.layers)
+    ]
+    return parts, audit
+
+
+def _with_gaps(
+    tables: Mapping[str, pd.DataFrame], parameters: Mapping[str, Any]
+) -> dict[str, pd.DataFrame]:
+    bootstrap = {key: parameters[key] for key in ("n_resamples", "confidence")}
+    return {**tables, "trajectory_gaps": trajectory_gaps(tables["trajectory"], **bootstrap)}
 
 
 def _content(model: OVModel, progress: bool) -> dict[str, str]:
@@ -283,6 +244,43 @@ def _groups(
         index: {group: heads[group] for group in ("strong", "matched")}
         for index, heads in chosen.items()
     }
+
+
+def trajectory_part(
+    layer: LayerFactors,
+    *,
+    name: str,
+    topology: str,
+    step: int,
+    final: bool,
+    groups: Mapping[str, list[int]],
+    **parameters: Any,
+) -> pd.DataFrame:
+    """Score the heads of one layer of one checkpoint, and say which checkpoint that is.
+
+    Parameters
+    ----------
+    layer : LayerFactors
+    name, topology : str
+        The lineage's.
+    step : int
+    final : bool
+    groups : mapping of str to list of int
+        As in `trajectory_layer`.
+    **parameters
+        As in `trajectory`.
+
+    Returns
+    -------
+    DataFrame
+        The columns of `Trajectory.heads`.
+    """
+    search = {key: parameters[key] for key in ("every_head", "n_starts", "max_steps")}
+    table = trajectory_layer(layer, name, groups, **search)
+    whose = {"lineage": name, "topology": topology, "step": step, "final": final}
+    for place, (column, value) in enumerate(whose.items()):
+        table.insert(place, column, value)
+    return table
 
 
 def trajectory_layer(
@@ -458,3 +456,12 @@ def departures(heads: pd.DataFrame, level: float = 0.01) -> pd.DataFrame:
         left = medians.index[after] if after < len(medians) else np.nan
         rows.append((name, n, medians.iloc[0], medians.iloc[-1], bound, left))
     return pd.DataFrame(rows, columns=["lineage", "heads", "start", "end", "bound", "left"])
+
+
+EXPERIMENT = Experiment(
+    __name__,
+    trajectory_part,
+    tables=("trajectory", "trajectory_checkpoints", "trajectory_gaps"),
+    part_tables=("trajectory",),
+    finish=_with_gaps,
+)

@@ -6,17 +6,21 @@ import hashlib
 import platform
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..checkpoints.model import OVModel
 from ..errors import CannotRun, ScaledIdempotenceError
 from ..linalg.scramble import draw_seed
 from .loading import RunningModel
 
 #: Share of an encoder's tokens that are masked.
 MASKED_SHARE = 0.15
+#: Prose that ships with Python.
+DEFAULT_TEXT = "pydoc_data.topics"
 #: Tokens from the start of one segment to that of the next.
 STRIDE = 5000
 
@@ -45,6 +49,16 @@ class Segments:
     def sha256(self) -> str:
         """Of the tokens: what was read, whatever the text is called."""
         return hashlib.sha256(self.tokens.numpy().tobytes()).hexdigest()
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """What a table must say of the text that it was made with."""
+        return {
+            "text": self.description,
+            "tokens_sha256": self.sha256,
+            "n_segments": len(self.tokens),
+            "length": self.tokens.shape[1],
+        }
 
     def first(self, n: int) -> Segments:
         """Give the first `n` of the segments."""
@@ -75,9 +89,46 @@ class Segments:
         return self.tokens.masked_fill(places, self.mask_token), places
 
 
+TextSource = str | Path | Segments | Tensor | None
+
+
+def text_inputs(model: OVModel, text: TextSource, tokenizer: Any = None) -> dict[str, str]:
+    """Tell apart, without running anything, what `segments` would cut from.
+
+    Parameters
+    ----------
+    model : OVModel
+    text : str, Path, Tensor or Segments, optional
+        As for `segments`.
+    tokenizer : optional
+        That of a caller, in place of the model's own.
+
+    Returns
+    -------
+    dict of str to str
+        ``text`` and ``tokenizer``: hashes of content where it is here, else names.
+    """
+    if isinstance(text, Segments | Tensor):
+        tokens = text.tokens if isinstance(text, Segments) else text
+        title = hashlib.sha256(tokens.cpu().numpy().tobytes()).hexdigest()
+    elif text is not None and (path := Path(text).expanduser()).is_file():
+        title = hashlib.sha256(path.read_bytes()).hexdigest()
+    else:
+        title = str(text or f"{DEFAULT_TEXT} of Python {platform.python_version()}")
+    digest = hashlib.sha256()
+    if tokenizer is not None:
+        digest.update(repr((type(tokenizer), sorted(tokenizer.get_vocab().items()))).encode())
+    elif (folder := Path(model.source)).is_dir():
+        # A folder's weights are told by their files, to which those of its tokenizer do not belong.
+        for pattern in ("*token*", "vocab*", "merges*", "*.model"):
+            for file in sorted(folder.glob(pattern)):
+                digest.update(file.read_bytes())
+    return {"text": title, "tokenizer": digest.hexdigest()}
+
+
 def segments(
     running: RunningModel,
-    text: str | Path | Segments | Tensor | None,
+    text: TextSource,
     n_segments: int,
     length: int,
     stride: int = STRIDE,
@@ -165,7 +216,7 @@ def _read(text: str | Path | None, n_tokens: int) -> tuple[str, str]:
         from pydoc_data.topics import topics
 
         prose = "\n\n".join(topics[name] for name in sorted(topics))
-        return prose, f"pydoc_data.topics of Python {platform.python_version()}"
+        return prose, f"{DEFAULT_TEXT} of Python {platform.python_version()}"
     path = Path(text).expanduser()
     if path.is_file():
         return path.read_text(encoding="utf-8"), path.name
