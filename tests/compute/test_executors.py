@@ -17,7 +17,7 @@ import scaled_idempotence.checkpoints.folder
 import scaled_idempotence.experiments.attainment  # imported once, by the process that forks
 from scaled_idempotence.cli import app
 from scaled_idempotence.compute import executors
-from scaled_idempotence.compute.parts import layerwise
+from scaled_idempotence.compute.study import Experiment
 from scaled_idempotence.errors import CheckpointError, ScaledIdempotenceError
 from scaled_idempotence.experiments.survey import survey_layer
 from scaled_idempotence.publish import batch
@@ -132,6 +132,9 @@ def fail_at(layer, which, marker):
     return survey_layer(layer)
 
 
+FAILING = Experiment("scaled_idempotence.experiments.survey", fail_at)
+
+
 def test_a_killed_process_loses_no_finished_layer(tmp_path, one_thread):
     model = si.open_model(MODEL)
     whole = si.survey(model, progress=False)
@@ -150,9 +153,9 @@ def test_a_killed_process_loses_no_finished_layer(tmp_path, one_thread):
         pool() as executor,
         pytest.raises(ScaledIdempotenceError, match=r"3 of 6 parts .* those are kept"),
     ):
-        layerwise(model, "survey", fail_at, executor=executor, **options)
+        FAILING.table(model, executor=executor, **options)
     with pool() as executor:
-        table = layerwise(model, "survey", fail_at, executor=executor, **options)
+        table = FAILING.table(model, executor=executor, **options)
     pd.testing.assert_frame_equal(table, whole, check_exact=True)
 
 
@@ -164,10 +167,8 @@ def test_dask_gives_the_same_bits_and_survives_a_killed_worker(cluster, tmp_path
         same(EXPERIMENTS[name](model, progress=False, executor=executor), whole)
 
     marker = tmp_path / "killed"
-    table = layerwise(
+    table = FAILING.table(
         model,
-        "survey",
-        fail_at,
         results_dir=tmp_path / "results",
         progress=False,
         executor=executor,

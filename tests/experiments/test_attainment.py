@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -107,17 +109,17 @@ def test_the_construction_can_be_redone():
 def test_a_repeated_or_resumed_run_gives_the_same_bits(tmp_path, monkeypatch):
     model = si.open_model("minilm-l6")
     whole = si.attainment(model, n_starts=3, progress=False)
-    score = a.attainment_layer
 
     def interrupted(layer, **options):
         if layer.index == 3:
             raise KeyboardInterrupt
-        return score(layer, **options)
+        return a.attainment_layer(layer, **options)
 
-    monkeypatch.setattr(a, "attainment_layer", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        si.attainment(model, n_starts=3, results_dir=tmp_path, progress=False)
-    monkeypatch.setattr(a, "attainment_layer", score)
+    with monkeypatch.context() as patch:
+        patch.setattr(a, "EXPERIMENT", replace(a.EXPERIMENT, part=interrupted))
+        with pytest.raises(KeyboardInterrupt):
+            si.attainment(model, n_starts=3, results_dir=tmp_path, progress=False)
+    assert len(list(tmp_path.glob("*/.attainment-*/*.parquet"))) == 3
     resumed = si.attainment(model, n_starts=3, results_dir=tmp_path, progress=False)
     pd.testing.assert_frame_equal(resumed, whole, check_exact=True)
 

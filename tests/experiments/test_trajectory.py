@@ -1,5 +1,7 @@
 """Trajectories of lineages made for it, whose heads are known at every step."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -145,7 +147,7 @@ def test_repeats_among_ones_own_checkpoints_are_left_out(sources):
 def test_a_resumed_run_gives_the_same_tables(sources, tmp_path, monkeypatch):
     options = {"max_steps": 5, "progress": False}
     whole = si.trajectory(sources[1], **options)
-    score, calls = t.trajectory_layer, []
+    score, calls = t.trajectory_part, []
 
     def interrupted(layer, **given):
         calls.append(layer.index)
@@ -153,7 +155,7 @@ def test_a_resumed_run_gives_the_same_tables(sources, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return score(layer, **given)
 
-    monkeypatch.setattr(t, "trajectory_layer", interrupted)
+    monkeypatch.setattr(t, "EXPERIMENT", replace(t.EXPERIMENT, part=interrupted))
     with pytest.raises(KeyboardInterrupt):
         si.trajectory(sources[1], results_dir=tmp_path, **options)
     resumed = si.trajectory(sources[1], results_dir=tmp_path, **options)

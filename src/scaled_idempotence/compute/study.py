@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -238,20 +239,24 @@ class Experiment:
             plan = plan or (lambda: Plan.by_layer(model))
         assert plan is not None
         identity = self.identity(subject, parameters, inputs or {})
-        made = None
         if results_dir is None:
             return self._compute(subject, parameters, identity, plan(), None, progress, executor)
-        current = None if force else self._current(results_dir, subject.label, identity)
-        if current and _measured(current):
-            return current
-        made = plan()
-        if current and _reason(current) == made.remarks.get("reason"):
-            return current
         folder = Path(results_dir) / subject.label
-        # Parts that were read, run or chosen otherwise are not this run's.
-        key = json.dumps([identity, made.remarks], sort_keys=True)
-        digest = hashlib.sha256(key.encode()).hexdigest()[:16]
-        kept = Finished(folder / f".{self.name}-{digest}", self.part_tables or self.table_names)
+        parts = f".{self.name}-{_digest(identity)}-"
+        current = None if force else self._current(results_dir, subject.label, identity)
+        if current is None or not _measured(current):
+            made = plan()
+            if current is not None and _reason(current) != made.remarks.get("reason"):
+                current = None
+        if current is not None:
+            # Who was killed just before the end leaves parts that nobody else will ask for.
+            for left in folder.glob(f"{parts}*"):
+                shutil.rmtree(left, ignore_errors=True)
+            return current
+        # Parts of another text, or of other reasons for what is lacking, are not this run's.
+        kept = Finished(
+            folder / (parts + _digest(made.remarks)), self.part_tables or self.table_names
+        )
         tables = self._compute(subject, parameters, identity, made, kept, progress, executor)
         # Two runs with different parameters must not leave tables of which each has some.
         folder.mkdir(parents=True, exist_ok=True)
@@ -312,6 +317,10 @@ class Experiment:
         whole = {name: table for name, table in tables.items() if table is not None}
         same = all(table.attrs.get("identity") == identity for table in whole.values())
         return whole if same and len(whole) == len(paths) else None
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _measured(tables: Tables) -> bool:
