@@ -70,7 +70,7 @@ def run(
         the others still comes last.
     all_models : bool
         Execute also the notebooks that are about all models. Without it that is done only for those
-        that `notebooks` names, and those that have a page in ``out`` already, which is kept current.
+        that `notebooks` names and those with a page in ``out`` already, which is kept current.
 
     Returns
     -------
