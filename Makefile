@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 book: $(STAMP)
-	$(BIN)/scaled-idempotence run --jobs $(JOBS) $(MODELS)
+	$(BIN)/scaled-idempotence run --all-models --jobs $(JOBS) $(MODELS)
 	$(BIN)/python book/_ext/assemble.py
 	$(BIN)/jupyter-book build . --toc _build/_toc.yml --all -W -n --keep-going
 	@echo "The book: $(CURDIR)/$(SITE)"

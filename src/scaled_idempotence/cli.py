@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -267,6 +268,9 @@ def run(
     jobs: Annotated[
         int, typer.Option("--jobs", "-j", min=1, help="Notebooks at a time, each its own process.")
     ] = 1,
+    all_models: Annotated[
+        bool, typer.Option(help="Also the notebooks about all models, such as the scoreboard.")
+    ] = False,
 ) -> None:
     """Execute the notebooks for each model with papermill."""
     from .errors import NotebookError
@@ -288,6 +292,7 @@ def run(
         force=force,
         dask=dask,
         jobs=jobs,
+        all_models=all_models,
     )
     table = Table("model", "notebook", "status", "seconds")
     for outcome in outcomes:
@@ -310,8 +315,15 @@ def run(
         raise typer.Exit(1)
 
 
+def _end(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
 def main() -> None:
     """Run the command; errors that are meant for people are shown without a traceback."""
+    # As an exception, a signal passes what ends children and takes unfinished files away.
+    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        signal.signal(number, _end)
     try:
         app()
     except ScaledIdempotenceError as error:

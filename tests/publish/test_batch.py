@@ -257,3 +257,18 @@ def test_all_bundled_models_give_notebooks_and_tables(tmp_path):
     smollm = (tmp_path / "executed/smollm2-135m/01_closure_survey.ipynb").read_text()
     assert "Of **270 heads**, **13** (4.8%)" in smollm
     assert "/s]" not in smollm  # no progress bar on a page
+
+
+def test_pages_about_all_models_are_made_where_asked_for_and_then_kept_current(folder, tmp_path):
+    once = {"scope": "once"}
+    page = notebook("print(1)", parameters='results_dir = "results"', scope=once)
+    nbformat.write(page, folder / "05_once.ipynb")
+    for name in ("02_broken", "03_exit", "04_silent"):
+        (folder / f"{name}.ipynb").unlink()
+
+    def executed(**options):
+        return [o.notebook for o in run(tmp_path, (), **options)]
+
+    assert executed() == ["01_good"]
+    assert executed(all_models=True) == ["01_good", "05_once"]
+    assert executed() == ["01_good", "05_once"]

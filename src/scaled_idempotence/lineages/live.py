@@ -149,6 +149,15 @@ def train_named(lineages: str, steps: int = 0, scale: int = 1, *, progress: bool
         train_all(live, steps=steps or None, scale=scale, progress=progress)
 
 
+# The training module as a script, in a process that ends with this one even where this is killed.
+_TRAINING = f"""
+import runpy, sys
+from scaled_idempotence.processes import end_with_parent
+end_with_parent(int(sys.argv.pop(1)))
+runpy.run_module({training.__name__!r}, run_name="__main__")
+"""
+
+
 def _train_in_processes(recipes: dict[str, Recipe], runs: dict[str, Path], progress: bool) -> None:
     total = sum(recipe.steps for recipe in recipes.values())
     bar = progress_bar(range(total), f"training {', '.join(recipes)}", "step", progress)
@@ -185,7 +194,14 @@ def _start(recipe: Recipe, run: Path, said: Path) -> subprocess.Popen:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     with said.open("wb") as errors:
         return subprocess.Popen(
-            [sys.executable, "-m", training.__name__, json.dumps(asdict(recipe)), str(run)],
+            [
+                sys.executable,
+                "-c",
+                _TRAINING,
+                str(os.getpid()),
+                json.dumps(asdict(recipe)),
+                str(run),
+            ],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,

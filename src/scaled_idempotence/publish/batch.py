@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 
 from tqdm import tqdm
@@ -17,10 +17,11 @@ from ..compute.executors import dask_executor
 from ..compute.progress import progress_bar
 from ..compute.results import ALL_MODELS
 from ..errors import NotebookError
+from ..processes import end_with_parent
 from .execution import (
+    Job,
     Outcome,
-    _execute,
-    _Job,
+    execute,
 )
 from .notebooks import (
     check_parameters,
@@ -41,6 +42,7 @@ def run(
     progress: bool = True,
     dask: str | None = None,
     jobs: int = 1,
+    all_models: bool = False,
 ) -> list[Outcome]:
     """Execute notebooks for models.
 
@@ -66,6 +68,9 @@ def run(
     jobs : int
         Notebooks at a time, each in a process with its part of the cores. What reads the tables of
         the others still comes last.
+    all_models : bool
+        Execute also the notebooks that are about all models. Without it that is done only for those
+        that `notebooks` names and those with a page in ``out`` already, which is kept current.
 
     Returns
     -------
@@ -80,8 +85,11 @@ def run(
     if jobs < 1:
         raise NotebookError(f"jobs is {jobs}, expected at least 1 notebook at a time")
     paths = find_notebooks(notebooks)
-    typed = check_parameters(paths, parameters or {})
     out = Path(out).resolve()
+    if not (notebooks or all_models):
+        pages = out / "executed" / ALL_MODELS
+        paths = [p for p in paths if not scope_of(p).once or (pages / p.name).is_file()]
+    typed = check_parameters(paths, parameters or {})
     if dask is not None:
         dask_executor(dask)  # that nothing answers there shows now, and not on a page
     # All models are opened (and fetched) first: a misspelt name shows before hours of work.
@@ -90,13 +98,13 @@ def run(
         model.fetch(progress=progress)  # here and not in a kernel, where no bar would show
     scopes = {path: scope_of(path) for path in paths}
 
-    def job(path: Path, name: str = "", model: OVModel | None = None) -> _Job:
+    def job(path: Path, name: str = "", model: OVModel | None = None) -> Job:
         values: dict[str, object] = {"results_dir": "results", **typed[path]}
         read = out / "results" if scopes[path].reads_results else None
         if model is None:
-            return _Job(path, ALL_MODELS, values, reads=read, long=scopes[path].long)
+            return Job(path, ALL_MODELS, values, reads=read, long=scopes[path].long)
         values |= {"model": _portable(name), "norm": norm, "revision": revision or ""}
-        return _Job(path, model.label, values, model.weights_id, model.pin, read, scopes[path].long)
+        return Job(path, model.label, values, model.weights_id, model.pin, read, scopes[path].long)
 
     first = [
         job(path, name, model) for name, model in opened for path in paths if not scopes[path].once
@@ -115,21 +123,21 @@ def run(
 
 
 def _execute_all(
-    todo: Sequence[_Job], workers: int, options: Mapping[str, object], bar: tqdm
+    todo: Sequence[Job], workers: int, options: Mapping[str, object], bar: tqdm
 ) -> list[Outcome]:
     """Execute notebooks, here or in several processes, and give the outcomes in their order."""
     outcomes: dict[int, Outcome] = {}
     if workers <= 1:
         for number, job in enumerate(todo):
             bar.set_postfix_str(f"{job.label} {job.path.stem}")
-            outcomes[number] = _execute(job, **options)
+            outcomes[number] = execute(job, **options)
             bar.update()
     else:
         with ProcessPoolExecutor(
-            workers, get_context("spawn"), initializer=_share_cores, initargs=(workers,)
+            workers, get_context("spawn"), initializer=_begin, initargs=(workers, os.getpid())
         ) as pool:
             order = sorted(range(len(todo)), key=lambda n: not todo[n].long)
-            futures = {pool.submit(_execute, todo[n], **options): n for n in order}
+            futures = {pool.submit(execute, todo[n], **options): n for n in order}
             try:
                 for future in as_completed(futures):
                     job = todo[futures[future]]
@@ -141,13 +149,19 @@ def _execute_all(
                     outcomes[futures[future]] = outcome
                     bar.set_postfix_str(f"{job.label} {job.path.stem}")
                     bar.update()
+            except BaseException:
+                for child in active_children():
+                    child.terminate()  # else the pool would wait for its notebook
+                raise
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
     return [outcomes[number] for number in range(len(todo))]
 
 
-def _share_cores(workers: int) -> None:
-    """Give each kernel its part of the cores; more threads than cores slow all of them down."""
+def _begin(workers: int, parent: int) -> None:
+    """End with the parent, as a kernel ends with this process, and share the cores."""
+    end_with_parent(parent)
+    # More threads than cores slow all of them down.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
 
 

@@ -17,6 +17,7 @@ from typing import Literal
 
 import nbformat
 import papermill
+from jupyter_client.manager import AsyncKernelManager
 from papermill.exceptions import PapermillExecutionError
 
 from ..checkpoints.bundled import cache_folder
@@ -55,7 +56,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
     """A notebook to execute; without a model it is about all of them."""
 
     path: Path
@@ -67,7 +68,15 @@ class _Job:
     long: bool = False
 
 
-def _execute(job: _Job, out: Path, force: bool, progress: bool, dask: str | None) -> Outcome:
+class _Manager(AsyncKernelManager):
+    """A kernel is asked to end; an interrupt before that, it would report as an error."""
+
+    async def _async_interrupt_kernel(self) -> None:
+        if not self.shutting_down:
+            await super()._async_interrupt_kernel()
+
+
+def execute(job: Job, out: Path, force: bool, progress: bool, dask: str | None) -> Outcome:
     path = job.path
     executed = out / "executed" / job.label / path.name
     failed = out / "failed" / job.label / path.name
@@ -89,6 +98,7 @@ def _execute(job: _Job, out: Path, force: bool, progress: bool, dask: str | None
                     str(copy),
                     parameters=dict(job.values),
                     kernel_name="python3",
+                    kernel_manager_class=_Manager,
                     cwd=str(out),
                     progress_bar={"leave": False} if progress else False,
                     # The kernel speaks to this process only; its remarks on that are noise.
@@ -111,7 +121,7 @@ def _execute(job: _Job, out: Path, force: bool, progress: bool, dask: str | None
     return Outcome(job.label, path.stem, "executed", seconds, executed)
 
 
-def _train(job: _Job, progress: bool) -> None:
+def _train(job: Job, progress: bool) -> None:
     """Train the live lineages that a notebook asks for: in its kernel no bar would show."""
     declared = papermill.inspect_notebook(str(job.path))
     if "lineages" in declared:
@@ -155,7 +165,7 @@ def _publish(notebook: nbformat.NotebookNode, target: Path, identity: dict[str, 
         nbformat.write(notebook, unfinished)
 
 
-def _fingerprint(job: _Job) -> str:
+def _fingerprint(job: Job) -> str:
     """Hash everything that an executed copy depends on."""
     digest = hashlib.sha256(job.path.read_bytes())
     digest.update(json.dumps(dict(job.values), sort_keys=True).encode())
