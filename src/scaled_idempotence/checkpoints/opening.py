@@ -164,8 +164,8 @@ def _at_path(model: OVModel, path: Path, part: str | None) -> OVModel:
 def _open_on_hub(
     repo: str, revision: str | None, norm: str, part: str | None, sha: str | None = None
 ) -> OVModel:
-    from .hub.opening import open_hub
     from .hub.client import DEFAULT_REVISION
+    from .hub.opening import open_hub
 
     revision = revision or DEFAULT_REVISION
     reader, sha = open_hub(repo, sha or revision, part)
