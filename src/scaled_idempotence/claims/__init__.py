@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..verdict import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN, VERDICTS
 from . import (
     behaviour,
     closure_survey,
@@ -11,7 +12,7 @@ from . import (
     training_lineages,
     value_sharing,
 )
-from .claim import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN, VERDICTS, Claim, Verdict, judge
+from .claim import Claim, Verdict, judge
 
 #: Every claim, in the paper's order.
 CLAIMS: tuple[Claim, ...] = (

@@ -8,11 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-HOLDS = "holds"
-FAILS = "does not hold"
-NOT_APPLICABLE = "does not apply"
-NOT_RUN = "not run"
-VERDICTS = (HOLDS, FAILS, NOT_APPLICABLE, NOT_RUN)
+from ..verdict import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN
 
 #: What "near one" and "near zero" mean in the criteria: within this much.
 NEAR = 0.1

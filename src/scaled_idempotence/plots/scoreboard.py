@@ -12,9 +12,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import PercentFormatter
 from scipy import stats
 
-from ..claims import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN
 from ..paper import STRONG
-from ..publish.verdicts import SYMBOLS
+from ..verdict import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN, SYMBOLS
 from .style import CONTROL, REFERENCE, TRAINED, subplots
 
 # A third of Okabe and Ito's colours.

@@ -9,11 +9,9 @@ from urllib.parse import quote
 import pandas as pd
 from pandas.io.formats.style import Styler
 
-from ..claims import CHAPTERS, FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN
+from ..claims import CHAPTERS
 from ..compute.results import ALL_MODELS
-
-#: Symbol of each verdict, the same in pictures and tables.
-SYMBOLS = {HOLDS: "✓", FAILS: "✗", NOT_APPLICABLE: "–", NOT_RUN: "·"}
+from ..verdict import FAILS, SYMBOLS
 
 
 def section_table(board: pd.DataFrame, section: str, results_dir: str | Path) -> Styler:
