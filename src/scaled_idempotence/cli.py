@@ -263,7 +263,9 @@ def run(
         list[str] | None,
         typer.Option("--parameter", "-p", metavar="NAME=VALUE", help="Notebook parameter; repeat."),
     ] = None,
-    force: Annotated[bool, typer.Option(help="Execute also what is up to date.")] = False,
+    force: Annotated[
+        bool, typer.Option(help="Make pages and tables anew that are up to date.")
+    ] = False,
     dask: DaskOption = None,
     jobs: Annotated[
         int, typer.Option("--jobs", "-j", min=1, help="Notebooks at a time, each its own process.")
@@ -313,6 +315,30 @@ def run(
         )
     if failures:
         raise typer.Exit(1)
+
+
+@app.command()
+def results(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MODEL]...", help="Models with whose weights tables are compared."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder that holds results/.")] = Path("."),
+    norm: NormOption = "raw",
+    revision: RevisionOption = None,
+) -> None:
+    """Say which tables are current, which are stale and why, and which are of no experiment."""
+    from .checkpoints.opening import open_model
+    from .publish.inventory import inventory
+
+    folder = out / "results"
+    if not folder.is_dir():
+        raise ScaledIdempotenceError(f"there is no folder {folder}; `run --out` makes one")
+    opened = [open_model(name, norm=norm, revision=revision) for name in models or ()]
+    table = Table("model", "table", "status", "reason")
+    for row in inventory(folder, opened).itertuples():
+        table.add_row(escape(row.model), row.table, row.status, escape(row.reason))
+    output.print(table)
 
 
 def _end(number: int, frame: object) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -61,22 +59,6 @@ def result_path(results_dir: str | Path, label: str, experiment: str) -> Path:
     Path
     """
     return Path(results_dir) / label / f"{experiment}.parquet"
-
-
-@cache
-def code_id() -> str:
-    """Hash the package's own source: results of other code are other results.
-
-    Returns
-    -------
-    str
-    """
-    package = Path(__file__).resolve().parents[1]
-    digest = hashlib.sha256()
-    for source in sorted(package.rglob("*")):
-        if source.suffix in (".py", ".js", ".css", ".html"):
-            digest.update(source.read_bytes())
-    return digest.hexdigest()
 
 
 def check_table_path(path: Path) -> None:

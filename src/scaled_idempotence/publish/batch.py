@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
 from multiprocessing import active_children, get_context
@@ -61,7 +62,8 @@ def run(
     parameters : mapping of str to str, optional
         Further notebook parameters, as text.
     force : bool
-        Execute also what is up to date: same notebook, parameters, weights and code.
+        Execute also what is up to date (same notebook, parameters, weights and code), and compute
+        the tables anew.
     progress : bool
     dask : str, optional
         Address of a Dask scheduler, on whose workers the notebooks' experiments are computed.
@@ -113,7 +115,12 @@ def run(
     first += [job(path) for path in once if not scopes[path].reads_results]
     last = [job(path) for path in once if scopes[path].reads_results]
     bar = progress_bar(range(len(first) + len(last)), "notebooks", "notebook", progress)
-    options = {"out": out, "force": force, "progress": progress and jobs == 1, "dask": dask}
+    options = {
+        "out": out,
+        "since": time.time() if force else None,
+        "progress": progress and jobs == 1,
+        "dask": dask,
+    }
     outcomes = []
     with bar:
         # What reads the tables of the others waits for all of them.

@@ -17,13 +17,15 @@ from typing import Literal
 
 import nbformat
 import papermill
+from IPython.core.inputtransformer2 import TransformerManager
 from jupyter_client.manager import AsyncKernelManager
 from papermill.exceptions import PapermillExecutionError
 
 from ..checkpoints.bundled import cache_folder
 from ..checkpoints.hub.opening import PINS_VARIABLE
 from ..compute.executors import DASK_VARIABLE
-from ..compute.results import code_id
+from ..compute.identity import code_of, modules_of
+from ..compute.study import FORCE_VARIABLE
 from ..files import replacing
 from ..lineages.live import train_named
 from .notebooks import (
@@ -76,12 +78,27 @@ class _Manager(AsyncKernelManager):
             await super()._async_interrupt_kernel()
 
 
-def execute(job: Job, out: Path, force: bool, progress: bool, dask: str | None) -> Outcome:
+def execute(job: Job, out: Path, since: float | None, progress: bool, dask: str | None) -> Outcome:
+    """Execute a notebook, unless its page is up to date.
+
+    Parameters
+    ----------
+    job : Job
+    out : Path
+    since : float or None
+        Time in seconds since 1970: what was made before, pages and tables, is made anew.
+    progress : bool
+    dask : str or None
+
+    Returns
+    -------
+    Outcome
+    """
     path = job.path
     executed = out / "executed" / job.label / path.name
     failed = out / "failed" / job.label / path.name
     fingerprint = _fingerprint(job)
-    if not force and _fingerprint_of(executed) == fingerprint:
+    if since is None and _fingerprint_of(executed) == fingerprint:
         return Outcome(job.label, path.stem, "up to date", path=executed)
     # What is there was made from something else; until this run ends well there is no page.
     executed.unlink(missing_ok=True)
@@ -92,7 +109,7 @@ def execute(job: Job, out: Path, force: bool, progress: bool, dask: str | None) 
         try:
             out.mkdir(parents=True, exist_ok=True)
             _train(job, progress)
-            with _kernel_environment(Path(scratch), job.pin, dask):
+            with _kernel_environment(Path(scratch), job.pin, dask, since):
                 papermill.execute_notebook(
                     str(path),
                     str(copy),
@@ -131,7 +148,9 @@ def _train(job: Job, progress: bool) -> None:
 
 
 @contextmanager
-def _kernel_environment(scratch: Path, pin: Mapping[str, str], dask: str | None) -> Iterator[None]:
+def _kernel_environment(
+    scratch: Path, pin: Mapping[str, str], dask: str | None, since: float | None
+) -> Iterator[None]:
     """Keep the kernel's own files out of the user's home, bars out of the page, weights fixed."""
     settings = {
         "IPYTHONDIR": str(scratch / "ipython"),
@@ -145,6 +164,8 @@ def _kernel_environment(scratch: Path, pin: Mapping[str, str], dask: str | None)
     }
     if dask is not None:
         settings[DASK_VARIABLE] = dask
+    if since is not None:
+        settings[FORCE_VARIABLE] = repr(since)
     before = {key: os.environ.get(key) for key in settings}
     os.environ.update(settings)
     try:
@@ -169,7 +190,7 @@ def _fingerprint(job: Job) -> str:
     """Hash everything that an executed copy depends on."""
     digest = hashlib.sha256(job.path.read_bytes())
     digest.update(json.dumps(dict(job.values), sort_keys=True).encode())
-    digest.update(code_id().encode())
+    digest.update(json.dumps(code_of(*_modules(job.path))).encode())
     digest.update(job.weights_id.encode())
     for table in sorted(job.reads.glob("*/*.parquet")) if job.reads else ():
         digest.update(str(table.relative_to(job.reads)).encode())
@@ -177,6 +198,16 @@ def _fingerprint(job: Job) -> str:
     for package in ("torch", "transformers", "numpy", "scipy", "pandas", "matplotlib", "seaborn"):
         digest.update(f"{package} {version(package)}".encode())
     return digest.hexdigest()
+
+
+def _modules(path: Path) -> list[str]:
+    """Modules of this package that a notebook uses; of what is no Python, none."""
+    cells = nbformat.read(path, as_version=4).cells
+    cells = [cell.source for cell in cells if cell.cell_type == "code"]
+    try:
+        return modules_of("\n".join(map(TransformerManager().transform_cell, cells)))
+    except SyntaxError:
+        return []
 
 
 def _fingerprint_of(path: Path) -> str | None:
