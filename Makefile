@@ -33,8 +33,11 @@ run: $(STAMP)
 	@test -n "$(MODEL)" || { echo "which model? make run MODEL=smollm2-135m" >&2; exit 2; }
 	$(BIN)/scaled-idempotence run $(MODEL) --norm $(NORM)
 
+# A process a core, with one thread each: more threads than cores slow all of them down.
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 # Needs a built book, and Chromium for the pages' own scripts.
 test-site: $(STAMP)
