@@ -260,8 +260,8 @@ def test_all_bundled_models_give_notebooks_and_tables(tmp_path):
 
 
 def test_pages_about_all_models_are_made_where_asked_for_and_then_kept_current(folder, tmp_path):
-    once = {"scope": "once"}
-    page = notebook("print(1)", parameters='results_dir = "results"', scope=once)
+    once, parameters = {"scope": "once"}, 'results_dir = "results"'
+    page = notebook("print(1)", parameters=parameters, scope=once)
     nbformat.write(page, folder / "05_once.ipynb")
     for name in ("02_broken", "03_exit", "04_silent"):
         (folder / f"{name}.ipynb").unlink()
@@ -271,4 +271,13 @@ def test_pages_about_all_models_are_made_where_asked_for_and_then_kept_current(f
 
     assert executed() == ["01_good"]
     assert executed(all_models=True) == ["01_good", "05_once"]
+    assert executed() == ["01_good", "05_once"]
+    for source in ("1 / 0", "print(2)"):  # one that failed was asked for too
+        page = notebook(source, parameters=parameters, scope=once)
+        nbformat.write(page, folder / "05_once.ipynb")
+        assert executed() == ["01_good", "05_once"]
+    (tmp_path / "executed/all-models/05_once.ipynb").unlink()
+    assert executed() == ["01_good"]
+    (tmp_path / "results/all-models").mkdir(parents=True)
+    (tmp_path / "results/all-models/a.parquet").touch()
     assert executed() == ["01_good", "05_once"]

@@ -89,8 +89,7 @@ def run(
     paths = find_notebooks(notebooks)
     out = Path(out).resolve()
     if not (notebooks or all_models):
-        pages = out / "executed" / ALL_MODELS
-        paths = [p for p in paths if not scope_of(p).once or (pages / p.name).is_file()]
+        paths = [path for path in paths if not scope_of(path).once or _is_kept(path, out)]
     typed = check_parameters(paths, parameters or {})
     if dask is not None:
         dask_executor(dask)  # that nothing answers there shows now, and not on a page
@@ -127,6 +126,14 @@ def run(
         for part in (first, last):
             outcomes += _execute_all(part, min(jobs, len(part)), options, bar)
     return outcomes
+
+
+def _is_kept(path: Path, out: Path) -> bool:
+    """Whether a notebook about all models was asked for before: by its page, failed or not."""
+    if any((out / kind / ALL_MODELS / path.name).is_file() for kind in ("executed", "failed")):
+        return True
+    tables = out / "results" / ALL_MODELS
+    return not scope_of(path).reads_results and any(tables.glob("*.parquet"))
 
 
 def _execute_all(
