@@ -6,6 +6,7 @@ from .checkpoints.model import OVModel as OVModel
 from .checkpoints.opening import open_model as open_model
 from .claims.scoreboard import scoreboard as scoreboard
 from .compute.results import load_result as load_result
+from .compute.study import RunOptions as RunOptions
 from .experiments.activations import activations as activations
 from .experiments.attainment import attainment as attainment
 from .experiments.cores import cores as cores
