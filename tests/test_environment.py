@@ -43,6 +43,18 @@ def test_importing_the_package_imports_nothing_heavy():
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 
 
+def test_the_linear_algebra_needs_torch_and_nothing_above_it():
+    code = (
+        "import sys, pkgutil, importlib, scaled_idempotence.linalg as linalg\n"
+        "for one in pkgutil.iter_modules(linalg.__path__):\n"
+        "    importlib.import_module(f'scaled_idempotence.linalg.{one.name}')\n"
+        "assert 'torch' in sys.modules\n"
+        "heavy = {'pandas', 'transformers', 'matplotlib'} & sys.modules.keys()\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_every_public_name_resolves():
     import scaled_idempotence as si
 

@@ -234,7 +234,7 @@ class Experiment:
             If a worker died. What was finished is kept in `results_dir`.
         """
         parameters = dict(parameters or {})
-        if isinstance(subject, OVModel):
+        if not isinstance(subject, Subject):
             model, subject = subject, Subject.of(subject)
             plan = plan or (lambda: Plan.by_layer(model))
         assert plan is not None
