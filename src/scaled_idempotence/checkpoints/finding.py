@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ..errors import CheckpointError
+from .assembly import expected_shapes
 from .layouts import (
     LAYOUTS,
     SELF,
 )
-from .reader import Naming
+from .reader import Naming, Reader
 from .schema import (
     Layout,
 )
@@ -161,3 +162,35 @@ def likely_layouts(naming: Naming) -> list[Layout]:
             if separate or row.value.weight == SELF + "qkv_proj.weight":
                 certain.setdefault((row.value.weight, row.output.weight), row)
     return list(certain.values())
+
+
+def assume_layout(reader: Reader) -> tuple[Layout, str] | None:
+    """Find a row whose tensor names and shapes a checkpoint of no listed architecture fits.
+
+    Parameters
+    ----------
+    reader : Reader
+
+    Returns
+    -------
+    layout : Layout
+    prefix : str
+        Or None instead of both, if no row fits every layer.
+    """
+    h = reader.hyperparameters
+
+    def fits(layout: Layout, prefix: str) -> bool:
+        for layer in h.layers:
+            for template, (shape, _) in expected_shapes(layout, h, layer, "raw").items():
+                name = prefix + template.format(layer=h.stored(layer))
+                if name not in reader.names or reader.shape(name) != shape:
+                    return False
+        return True
+
+    if h.n_heads % h.n_value_heads:
+        return None
+    for layout in likely_layouts(reader.naming):
+        for prefix in layout.prefixes:
+            if fits(layout, prefix):
+                return layout, prefix
+    return None

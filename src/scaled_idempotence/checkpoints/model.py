@@ -13,7 +13,7 @@ from torch import Tensor
 from ..errors import CheckpointError
 from ..linalg.factors import topology, value_head_index
 from .assembly import assemble, expected_shapes, wanted
-from .finding import find_layout, likely_layouts, rows_of
+from .finding import assume_layout, find_layout, rows_of
 from .layouts import POST_LN
 from .origin import Recipe
 from .quantised.scales import check_stored_type, explain_missing, scale_of
@@ -294,38 +294,6 @@ class OVModel:
 
 def _stems(names: Collection[str]) -> set[str]:
     return {name.rsplit(".", 1)[0] for name in names}
-
-
-def assume_layout(reader: Reader) -> tuple[Layout, str] | None:
-    """Find a row whose tensor names and shapes a checkpoint of no listed architecture fits.
-
-    Parameters
-    ----------
-    reader : Reader
-
-    Returns
-    -------
-    layout : Layout
-    prefix : str
-        Or None instead of both, if no row fits every layer.
-    """
-    h = reader.hyperparameters
-
-    def fits(layout: Layout, prefix: str) -> bool:
-        for layer in h.layers:
-            for template, (shape, _) in expected_shapes(layout, h, layer, "raw").items():
-                name = prefix + template.format(layer=h.stored(layer))
-                if name not in reader.names or reader.shape(name) != shape:
-                    return False
-        return True
-
-    if h.n_heads % h.n_value_heads:
-        return None
-    for layout in likely_layouts(reader.naming):
-        for prefix in layout.prefixes:
-            if fits(layout, prefix):
-                return layout, prefix
-    return None
 
 
 def _wrong_norm(norm: str) -> str:
