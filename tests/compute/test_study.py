@@ -1,6 +1,7 @@
 """A finished table is read if its identity is the same, and made anew if anything of it is not."""
 
 import os
+import shutil
 import time
 from dataclasses import replace
 
@@ -11,7 +12,9 @@ import scaled_idempotence as si
 from scaled_idempotence.compute import identity as identities
 from scaled_idempotence.compute import study
 from scaled_idempotence.compute.study import Experiment, Plan, differences
+from scaled_idempotence.experiments import survey as survey_module
 from scaled_idempotence.experiments.survey import survey_layer
+from scaled_idempotence.publish.inventory import experiments
 
 MODEL = "minilm-l6"
 MODULE = "scaled_idempotence.experiments.survey"
@@ -158,8 +161,6 @@ def test_an_option_that_does_not_exist_is_told():
 @pytest.fixture
 def package(tmp_path, monkeypatch, root):
     """A copy of the package's source that may be edited."""
-    import shutil
-
     source = root / "src" / "scaled_idempotence"
     copy = tmp_path / "scaled_idempotence"
     shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
@@ -182,8 +183,6 @@ def package(tmp_path, monkeypatch, root):
 
 
 def codes():
-    from scaled_idempotence.publish.inventory import experiments
-
     return {experiment.name: experiment.code() for experiment in experiments().values()}
 
 
@@ -241,9 +240,22 @@ def test_a_notebooks_code_names_the_modules_that_its_page_depends_on():
     assert "plots.value_sharing" not in used
 
 
-def test_a_declaration_is_frozen():
-    from scaled_idempotence.experiments import survey as module
+@pytest.mark.parametrize(
+    ("source", "modules"),
+    [
+        ("import scaled_idempotence.linalg.closure as c", ["linalg.closure"]),
+        ("from scaled_idempotence.linalg import closure", ["linalg.closure"]),
+        ("import scaled_idempotence as si\np = si.plots\nsi.plots.set_theme()", None),
+        ("import torch\ntorch.nn.Linear", []),
+        ("from scaled_idempotence.nothing import at_all", []),
+    ],
+)
+def test_modules_are_found_however_they_are_reached(source, modules):
+    expected = ["plots", "plots.style"] if modules is None else modules
+    assert identities.modules_of(source) == expected
 
+
+def test_a_declaration_is_frozen():
     with pytest.raises(AttributeError):
-        module.EXPERIMENT.part = None
-    assert replace(module.EXPERIMENT, unit="x").unit == "x"
+        survey_module.EXPERIMENT.part = None
+    assert replace(survey_module.EXPERIMENT, unit="x").unit == "x"

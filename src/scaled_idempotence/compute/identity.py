@@ -65,7 +65,7 @@ def modules_of(source: str) -> list[str]:
     ['linalg.closure', 'plots.constructive_search']
     """
     tree = ast.parse(source)
-    found = {module for module, _ in _imports(tree, "", is_package=False) if module}
+    imported = {module for module, _ in _imports(tree, "", is_package=False)}
     faces = {
         alias.asname or alias.name
         for node in ast.walk(tree)
@@ -73,15 +73,13 @@ def modules_of(source: str) -> list[str]:
         for alias in node.names
         if alias.name == PACKAGE
     }
-    inner = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and (chain := _chain(node)) and chain[0] in faces:
-            # Of `si.plots.landscape` the part `si.plots` is an attribute too, and says less.
-            inner.add(tuple(chain[1:-1]))
-            found.add((_resolve(chain[1:]), tuple(chain[1:])))
-    named = {one[0] for one in found if isinstance(one, tuple) and one[1] not in inner}
-    plain = {one for one in found if isinstance(one, str)}
-    return sorted((named | plain) - {""})
+    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    # Of `si.plots.landscape` the part `si.plots` is an attribute too, and says less.
+    inner = {id(node.value) for node in attributes}
+    chains = [_chain(node) for node in attributes if id(node) not in inner]
+    used = {_resolve(chain[1:]) for chain in chains if chain and chain[0] in faces}
+    # What does not exist is an error of the script's own, when it runs.
+    return sorted(name for name in imported | used if name and _path(name) is not None)
 
 
 def _chain(node: ast.AST) -> list[str]:
@@ -147,6 +145,12 @@ def _imports(tree: ast.AST, name: str, is_package: bool) -> Iterator[tuple[str, 
     """Every module of this package that is imported, with the name that is taken from it."""
     here = name.split(".") if name else []
     for node in _walk(tree):
+        if isinstance(node, ast.Import):
+            inside = f"{PACKAGE}."
+            for alias in node.names:
+                if alias.name.startswith(inside):
+                    yield alias.name.removeprefix(inside), alias.asname or alias.name
+            continue
         if not isinstance(node, ast.ImportFrom):
             continue
         if node.level:
