@@ -1,4 +1,4 @@
-"""One progress bar for everything that takes long."""
+"""Progress bars for everything that takes long."""
 
 from __future__ import annotations
 
@@ -25,3 +25,30 @@ def progress_bar(items: Iterable, description: str, unit: str, show: bool) -> tq
     """
     # Plain text and not tqdm.auto: notebooks without ipywidgets would print a warning instead.
     return tqdm(items, desc=description, unit=unit, **({} if show else {"disable": True}))
+
+
+def byte_bar(total: int, description: str, show: bool) -> tqdm:
+    """Make a bar that counts bytes; work that ends within a second shows none.
+
+    Parameters
+    ----------
+    total : int
+        Bytes.
+    description : str
+    show : bool
+        As for `progress_bar`.
+
+    Returns
+    -------
+    tqdm
+        To be used as a context, and told of bytes with ``update``.
+    """
+    return tqdm(
+        total=total,
+        desc=description,
+        unit="B",
+        unit_scale=True,
+        leave=False,
+        delay=1,
+        **({} if show else {"disable": True}),
+    )

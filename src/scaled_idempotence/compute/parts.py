@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from ..progress import progress_bar
 from .executors import Task, computed
-from .progress import progress_bar
 from .results import read_if_whole, write_table
 
 Tables = Mapping[str, pd.DataFrame]

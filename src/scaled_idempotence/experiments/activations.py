@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from ..checkpoints.model import LayerFactors, OVModel
-from ..compute.progress import progress_bar
 from ..compute.study import Experiment, Part, Plan, RunOptions
 from ..errors import CannotRun
 from ..linalg.activations import isotropic_inputs, output_response
 from ..linalg.closure import closure_scores
 from ..linalg.scramble import draw_seed
 from ..paper import DECILE, STRONG
+from ..progress import progress_bar
 from ..running.loading import MAX_BYTES, projection_inputs, run_model
 from ..running.text import TextSource, segments, text_inputs
 

@@ -12,7 +12,6 @@ import pandas as pd
 from scipy import stats
 
 from ..checkpoints.model import LayerFactors, OVModel
-from ..compute.progress import progress_bar
 from ..compute.results import ALL_MODELS
 from ..compute.study import Experiment, Part, Plan, RunOptions, Subject
 from ..errors import ScaledIdempotenceError
@@ -23,6 +22,7 @@ from ..lineages.audit import compare_contents, content_hash, ov_hashes
 from ..lineages.find import Source, find_lineage
 from ..lineages.series import Checkpoint, Lineage
 from ..paper import STRONG
+from ..progress import progress_bar
 from ..statistics import hierarchical_gap
 from .attainment import samples, search_heads
 

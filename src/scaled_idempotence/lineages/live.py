@@ -14,8 +14,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from ..checkpoints.bundled import cache_folder
-from ..compute.progress import progress_bar
 from ..errors import ScaledIdempotenceError
+from ..progress import progress_bar
 from . import training
 from .corpus import read_corpus
 from .series import Checkpoint, Lineage

@@ -15,10 +15,10 @@ from ..checkpoints.bundled import BUNDLED
 from ..checkpoints.model import OVModel
 from ..checkpoints.opening import open_model, split_part
 from ..compute.executors import dask_executor
-from ..compute.progress import progress_bar
 from ..compute.results import ALL_MODELS
 from ..errors import NotebookError
 from ..processes import end_with_parent
+from ..progress import progress_bar
 from .execution import (
     Job,
     Outcome,

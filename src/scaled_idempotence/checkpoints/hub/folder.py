@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from safetensors import safe_open
 from torch import Tensor
-from tqdm import tqdm
 
 from ...errors import CheckpointError, FetchError
+from ...progress import byte_bar
 from ..folder import (
     ModelFolder,
 )
@@ -154,12 +154,7 @@ class HubFolder(ModelFolder):
             return
         plans = {group: self._ranges(wanted) for group, wanted in missing.items()}
         total = sum(one.stop - one.start for plan in plans.values() for one in plan)
-        # Work that ends within a second shows no bar. Only False decides: True leaves it to tqdm,
-        # whose TQDM_DISABLE then still counts.
-        hidden = {} if progress else {"disable": True}
-        with tqdm(
-            total=total, desc=self.where, unit="B", unit_scale=True, leave=False, delay=1, **hidden
-        ) as bar:
+        with byte_bar(total, self.where, progress) as bar:
             for group, plan in plans.items():
                 content = {one: self._read_range(one, bar.update) for one in plan}
                 self._keep(group, missing[group], content)
