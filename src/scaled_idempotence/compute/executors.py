@@ -70,8 +70,8 @@ def executor_or_default(executor: Executor | None) -> Executor | None:
     return executor
 
 
-#: A function that makes what all parts of a model share, its parameters, and what it gives if this
-#: process has made it already.
+#: A function that makes what all parts of a model share, its parameters, and what it has made in
+#: this process.
 Preparation = tuple[Callable[..., object], Mapping[str, object], object]
 
 
@@ -91,6 +91,7 @@ class Task:
     parameters : mapping
         Keyword arguments.
     preparation : tuple, optional
+        Of what is no layer.
     """
 
     model: OVModel | Recipe
@@ -107,16 +108,12 @@ class Task:
     def read(self) -> object:
         """Read the layer, or prepare the model."""
         if self.position is not None:
-            return self._opened()[self.position]
-        if self.preparation is None:
-            return self._opened()
+            model = self.model.open() if isinstance(self.model, Recipe) else self.model
+            return model[self.position]
         prepare, parameters, context = self.preparation
         if context is not None:
             return context
         return _prepared(prepare, self.model, tuple(parameters.items()))
-
-    def _opened(self) -> OVModel:
-        return self.model.open() if isinstance(self.model, Recipe) else self.model
 
     def score(self, layer: object) -> object:
         """Apply the function."""
@@ -129,9 +126,8 @@ class Task:
 
 # A worker computes several parts of a model one after another.
 @lru_cache(maxsize=1)
-def _prepared(prepare: Callable[..., object], model: OVModel | Recipe, parameters: tuple) -> object:
-    opened = model.open() if isinstance(model, Recipe) else model
-    return prepare(opened, **dict(parameters))
+def _prepared(prepare: Callable[..., object], recipe: Recipe, parameters: tuple) -> object:
+    return prepare(recipe.open(), **dict(parameters))
 
 
 def computed(tasks: Sequence[Task], executor: Executor | None) -> Iterator[tuple[int, object]]:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from ..progress import progress_bar
 from .executors import Task, computed
-from .results import read_if_whole, write_table
+from .results import read_all_if_whole, write_table
 
 Tables = Mapping[str, pd.DataFrame]
 
@@ -33,9 +33,7 @@ class Finished:
 
     def read(self, number: int) -> Tables | None:
         """Read the tables of a part, if all are there and whole."""
-        tables = {name: read_if_whole(file) for name, file in self._files(number).items()}
-        whole = {name: table for name, table in tables.items() if table is not None}
-        return whole if len(whole) == len(tables) else None
+        return read_all_if_whole(self._files(number))
 
     def write(self, number: int, tables: Tables) -> None:
         """Keep the tables of a part."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -131,6 +132,27 @@ def read_if_whole(path: Path) -> pd.DataFrame | None:
         return pd.read_parquet(path)
     except (ArrowInvalid, OSError):
         return None
+
+
+def read_all_if_whole(paths: Mapping[str, Path]) -> dict[str, pd.DataFrame] | None:
+    """Read tables of which each is worth nothing without the others.
+
+    Parameters
+    ----------
+    paths : mapping of str to Path
+
+    Returns
+    -------
+    dict of str to DataFrame, or None
+        None if any is missing or damaged.
+    """
+    tables = {}
+    for name, path in paths.items():
+        table = read_if_whole(path)
+        if table is None:
+            return None
+        tables[name] = table
+    return tables
 
 
 def load_result(results_dir: str | Path, label: str, experiment: str) -> pd.DataFrame:

@@ -23,10 +23,9 @@ from filelock import FileLock
 from ..checkpoints.model import OVModel
 from .executors import Task
 from .identity import PACKAGE, code_of
-from .parts import Finished, compute_parts
-from .results import provenance, read_if_whole, result_path, write_table
+from .parts import Finished, Tables, compute_parts
+from .results import provenance, read_all_if_whole, result_path, write_table
 
-Tables = Mapping[str, pd.DataFrame]
 Identity = dict[str, Any]
 
 #: A time in seconds since 1970: tables that were written before are made anew. For processes that
@@ -113,7 +112,7 @@ class Plan:
         Further entries of ``attrs``. ``measured=False`` with a ``reason`` says of a table that it
         lacks what could not be had; it is current only for as long as the reason stays.
     context : object
-        What `Experiment.prepare` would give, where this process has it.
+        What `Experiment.prepare` gives, of this process; needed where parts are no layers.
     tables : mapping of str to DataFrame
         What the plan itself could make: further tables, or all where there are no parts.
     """
@@ -172,6 +171,11 @@ class Experiment:
     def table_names(self) -> tuple[str, ...]:
         """Names of the finished tables."""
         return self.tables or (self.name,)
+
+    @property
+    def kept_names(self) -> tuple[str, ...]:
+        """Names of the tables of a part."""
+        return self.part_tables or self.table_names
 
     def code(self) -> dict[str, str]:
         """Hash the modules that make the numbers."""
@@ -254,9 +258,7 @@ class Experiment:
                 shutil.rmtree(left, ignore_errors=True)
             return current
         # Parts of another text, or of other reasons for what is lacking, are not this run's.
-        kept = Finished(
-            folder / (parts + _digest(made.remarks)), self.part_tables or self.table_names
-        )
+        kept = Finished(folder / (parts + _digest(made.remarks)), self.kept_names)
         tables = self._compute(subject, parameters, identity, made, kept, progress, executor)
         # Two runs with different parameters must not leave tables of which each has some.
         folder.mkdir(parents=True, exist_ok=True)
@@ -287,11 +289,12 @@ class Experiment:
             )
             for one in plan.parts
         ]
-        names = self.part_tables or self.table_names
-        title = f"{self.name} {subject.label}"
         tables = dict(plan.tables)
         if tasks:
-            tables |= compute_parts(tasks, names, kept, title, self.unit, progress, executor)
+            title = f"{self.name} {subject.label}"
+            tables |= compute_parts(
+                tasks, self.kept_names, kept, title, self.unit, progress, executor
+            )
             if self.finish:
                 tables = dict(self.finish(tables, parameters))
         tables = {name: tables[name] for name in self.table_names}
@@ -313,10 +316,11 @@ class Experiment:
         since = float(os.environ.get(FORCE_VARIABLE, 0))
         if not all(path.is_file() and path.stat().st_mtime >= since for path in paths.values()):
             return None
-        tables = {name: read_if_whole(path) for name, path in paths.items()}
-        whole = {name: table for name, table in tables.items() if table is not None}
-        same = all(table.attrs.get("identity") == identity for table in whole.values())
-        return whole if same and len(whole) == len(paths) else None
+        tables = read_all_if_whole(paths)
+        if tables is None:
+            return None
+        same = all(table.attrs.get("identity") == identity for table in tables.values())
+        return tables if same else None
 
 
 def _digest(values: Mapping[str, Any]) -> str:

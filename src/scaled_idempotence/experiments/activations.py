@@ -78,7 +78,7 @@ def activations(
     return EXPERIMENT.table(
         model,
         {"name": model.name, "threshold": threshold},
-        inputs=text_inputs(model, text, tokenizer) | {"n_segments": n_segments, "length": length},
+        inputs=text_inputs(model, text, n_segments, length, tokenizer),
         plan=plan,
         **options,
     )
@@ -113,10 +113,9 @@ def _plan(
 
 
 def _with_groups(
-    tables: Mapping[str, pd.DataFrame], parameters: Mapping[str, Any]
+    tables: Mapping[str, pd.DataFrame], _: Mapping[str, Any]
 ) -> dict[str, pd.DataFrame]:
     table = tables["activations"]
-    table.insert(5, "strong", table.closure >= parameters["threshold"])
     group, matched_low = decile_groups(table)
     table.insert(6, "group", group)
     table.insert(7, "matched_low", matched_low)
@@ -159,6 +158,7 @@ def activations_layer(
         "value_head": value_head.numpy(),
         "closure": scores.closure.numpy(),
         "return_gain": scores.return_gain.numpy(),
+        "strong": (scores.closure >= threshold).numpy(),  # never true of NaN
     }
     nothing = np.full(H, np.nan)
     measured = dict.fromkeys(

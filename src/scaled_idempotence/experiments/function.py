@@ -161,7 +161,7 @@ def function(
     tables = EXPERIMENT.run(
         model,
         settings._asdict(),
-        inputs=text_inputs(model, text, tokenizer) | {"n_segments": n_segments, "length": length},
+        inputs=text_inputs(model, text, n_segments, length, tokenizer),
         plan=lambda: _plan(model, settings, text, n_segments, length, tokenizer, max_bytes),
         **options,
     )
@@ -367,7 +367,7 @@ def choose_groups(heads: _RunningHeads, name: str, threshold: float) -> dict[str
     return {title: members for title, members in groups.items() if members}
 
 
-class _Change(NamedTuple):
+class _Measurement(NamedTuple):
     """One change, and on how many of the segments to measure it."""
 
     keys: dict[str, object]
@@ -416,12 +416,12 @@ class _Study:
         self._groups = choose_groups(self.heads, model.name, settings.threshold)
 
     @cached_property
-    def jobs(self) -> list[_Change]:
+    def jobs(self) -> list[_Measurement]:
         """Interventions."""
         return list(_jobs(self.heads, self._groups, self._name, self.settings))
 
     @cached_property
-    def curves(self) -> list[_Change]:
+    def curves(self) -> list[_Measurement]:
         """Points of the dose-response curves."""
         return list(_curves(self.heads, self._groups, self._name, self.settings.single_segments))
 
@@ -431,7 +431,7 @@ def _jobs(
     groups: Mapping[str, Sequence[Head]],
     name: str,
     settings: _Settings,
-) -> Iterator[_Change]:
+) -> Iterator[_Measurement]:
     main = next(iter(groups))
     for group, members in groups.items():
         kinds = ["projected", "random", "zeroed"]
@@ -468,7 +468,7 @@ def _interventions(
     kinds: Sequence[str],
     draws: int,
     n_segments: int,
-) -> Iterator[_Change]:
+) -> Iterator[_Measurement]:
     single = members[0] if scope == "single" else None
     for kind in kinds:
         drawn = kind.startswith("random")
@@ -489,7 +489,7 @@ def _interventions(
                 "intervention": kind,
                 "draw": draw,
             }
-            yield _Change(keys, changes if drawn else _once(changes), n_segments)
+            yield _Measurement(keys, changes if drawn else _once(changes), n_segments)
 
 
 def _once(changes: Callable[[int], Changes]) -> Callable[[int], Changes]:
@@ -516,7 +516,7 @@ def _change(heads: _RunningHeads, head: Head, kind: str, identity: tuple) -> Ten
 
 def _curves(
     heads: _RunningHeads, groups: Mapping[str, Sequence[Head]], name: str, n_segments: int
-) -> Iterator[_Change]:
+) -> Iterator[_Measurement]:
     """Points of the dose-response curves: the high group, its first head, a matched one."""
     main = next(iter(groups))
     top = max(groups[main], key=lambda head: float(heads.closure[head]))
@@ -542,7 +542,9 @@ def _curves(
                     "path": path,
                     "t": t,
                 }
-                yield _Change(keys, lambda _, changes=changes: changes, n_segments, closure=True)
+                yield _Measurement(
+                    keys, lambda _, changes=changes: changes, n_segments, closure=True
+                )
 
 
 def _turns(heads: _RunningHeads, head: Head, name: str) -> Tensor:

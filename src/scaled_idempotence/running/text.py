@@ -92,21 +92,24 @@ class Segments:
 TextSource = str | Path | Segments | Tensor | None
 
 
-def text_inputs(model: OVModel, text: TextSource, tokenizer: Any = None) -> dict[str, str]:
+def text_inputs(
+    model: OVModel, text: TextSource, n_segments: int, length: int, tokenizer: Any = None
+) -> dict[str, str | int]:
     """Tell apart, without running anything, what `segments` would cut from.
 
     Parameters
     ----------
     model : OVModel
     text : str, Path, Tensor or Segments, optional
+    n_segments, length : int
         As for `segments`.
     tokenizer : optional
         That of a caller, in place of the model's own.
 
     Returns
     -------
-    dict of str to str
-        ``text`` and ``tokenizer``: hashes of content where it is here, else names.
+    dict
+        ``text`` and ``tokenizer``, hashes of content where it is here, else names; and the numbers.
     """
     if isinstance(text, Segments | Tensor):
         tokens = text.tokens if isinstance(text, Segments) else text
@@ -123,7 +126,12 @@ def text_inputs(model: OVModel, text: TextSource, tokenizer: Any = None) -> dict
         for pattern in ("*token*", "vocab*", "merges*", "*.model"):
             for file in sorted(folder.glob(pattern)):
                 digest.update(file.read_bytes())
-    return {"text": title, "tokenizer": digest.hexdigest()}
+    return {
+        "text": title,
+        "tokenizer": digest.hexdigest(),
+        "n_segments": n_segments,
+        "length": length,
+    }
 
 
 def segments(
