@@ -11,6 +11,7 @@ from scipy import stats
 import scaled_idempotence as si
 from scaled_idempotence.errors import CheckpointError, ScaledIdempotenceError
 from scaled_idempotence.experiments import trajectory as t
+from scaled_idempotence.lineages.series import Left
 from tests.checkpoints import tiny
 
 SHAPES = {
@@ -165,6 +166,29 @@ def test_a_resumed_run_gives_the_same_tables(sources, tmp_path, monkeypatch):
     written = si.load_result(tmp_path, "all-models", "trajectory")
     pd.testing.assert_frame_equal(written, whole.heads)
     assert written.attrs["lineages"] == ["own"]
+
+
+def test_a_finished_trajectory_is_read_unless_its_audit_would_say_something_else(
+    sources, tmp_path, monkeypatch
+):
+    options = {"max_steps": 5, "progress": False, "results_dir": tmp_path}
+    lineage = t.find_lineage(sources[1])
+    made = si.trajectory(lineage, **options)
+    plan, plans = t._plan, []
+
+    def planned(*arguments):
+        plans.append(arguments)
+        return plan(*arguments)
+
+    monkeypatch.setattr(t, "_plan", planned)
+    read = si.trajectory(lineage, **options)
+    assert plans == []
+    for name in ("heads", "checkpoints", "gaps"):
+        pd.testing.assert_frame_equal(getattr(read, name), getattr(made, name), check_exact=True)
+    gone = t.Checkpoint(999, "elsewhere")
+    audited = si.trajectory(replace(lineage, left_out=(Left(gone, "duplicate of 1"),)), **options)
+    assert len(plans) == 1
+    assert audited.checkpoints.status.tolist()[-1] == "duplicate of 1"
 
 
 def ratios(rng, n, shifts):

@@ -140,37 +140,54 @@ def trajectory(
         "n_resamples": n_resamples,
         "confidence": confidence,
     }
+    opened = [(one, [each.open(norm) for each in one.checkpoints]) for one in lineages]
     weights = {
-        f"{one.name} {checkpoint.step}": checkpoint.open(norm).weights_id
-        for one in lineages
-        for checkpoint in one.checkpoints
+        f"{one.name} {step}": model.weights_id
+        for one, models in opened
+        for step, model in zip(one.steps, models, strict=True)
     }
     facts = {"lineages": names, "norm": norm, "package_version": version("scaled-idempotence")}
     tables = EXPERIMENT.run(
         Subject(ALL_MODELS, weights, norm, facts),
         parameters,
-        plan=lambda: _plan(lineages, norm, threshold, top, progress),
+        inputs={one.name: _told_of(one) for one in lineages},
+        plan=lambda: _plan(opened, threshold, top, progress),
         **options,
     )
     return Trajectory(*(tables[name] for name in EXPERIMENT.tables))
 
 
+def _told_of(lineage: Lineage) -> list[list[object]]:
+    """What the table of checkpoints says and no weights tell."""
+    # The loss as text: NaN is equal to nothing, and the table would never be current.
+    used = [
+        [one.step, one.name, one.commit, one.position, str(one.loss)] for one in lineage.checkpoints
+    ]
+    return used + [[left.checkpoint.name, left.status] for left in lineage.left_out]
+
+
 def _plan(
-    lineages: Sequence[Lineage], norm: str, threshold: float, top: float | None, progress: bool
+    opened: Sequence[tuple[Lineage, Sequence[OVModel]]],
+    threshold: float,
+    top: float | None,
+    progress: bool,
 ) -> Plan:
     """Audit the lineages; layers of the checkpoints that are left are the parts."""
-    found = [_follow(one, norm, threshold, top, progress) for one in lineages]
+    found = [_follow(one, models, threshold, top, progress) for one, models in opened]
     parts = [part for own, _ in found for part in own]
     audit = pd.concat([audit for _, audit in found], ignore_index=True)
     return Plan(parts, tables={"trajectory_checkpoints": audit})
 
 
 def _follow(
-    lineage: Lineage, norm: str, threshold: float, top: float | None, progress: bool
+    lineage: Lineage,
+    models: Sequence[OVModel],
+    threshold: float,
+    top: float | None,
+    progress: bool,
 ) -> tuple[list[Part], pd.DataFrame]:
     every = lineage.checkpoints
     bar = progress_bar(every, f"reading {lineage.name}", "checkpoint", progress)
-    models = [one.open(norm) for one in every]
     contents = [_content(model, progress) for _, model in zip(bar, models, strict=True)]
     verdicts = compare_contents(contents, _positions(every))
     names = [one.name for one in every]
