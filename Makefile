@@ -34,10 +34,7 @@ run: $(STAMP)
 	$(BIN)/scaled-idempotence run $(MODEL) --norm $(NORM)
 
 # A process a core, with one thread each: more threads than cores slow all of them down.
-test: $(STAMP)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/lint-imports
+test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 # Needs a built book, and Chromium for the pages' own scripts.
@@ -51,6 +48,7 @@ test-colab: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
 
 # pymanopt and TransformerLens, the peers, are needed here and nowhere else.
 $(VENV)/.bench: $(STAMP)

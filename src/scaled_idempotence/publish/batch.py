@@ -19,16 +19,8 @@ from ..compute.results import ALL_MODELS
 from ..errors import NotebookError
 from ..processes import end_with_parent
 from ..progress import progress_bar
-from .execution import (
-    Job,
-    Outcome,
-    execute,
-)
-from .notebooks import (
-    check_parameters,
-    find_notebooks,
-    scope_of,
-)
+from .execution import Job, Outcome, execute
+from .notebooks import Scope, check_parameters, find_notebooks, scope_of
 
 
 def run(
@@ -88,8 +80,9 @@ def run(
         raise NotebookError(f"jobs is {jobs}, expected at least 1 notebook at a time")
     paths = find_notebooks(notebooks)
     out = Path(out).resolve()
+    scopes = {path: scope_of(path) for path in paths}
     if not (notebooks or all_models):
-        paths = [path for path in paths if not scope_of(path).once or _is_kept(path, out)]
+        paths = [p for p in paths if not scopes[p].once or _is_kept(p, scopes[p], out)]
     typed = check_parameters(paths, parameters or {})
     if dask is not None:
         dask_executor(dask)  # that nothing answers there shows now, and not on a page
@@ -97,7 +90,6 @@ def run(
     opened = [(name, open_model(name, revision=revision, norm=norm)) for name in models]
     for _, model in opened:
         model.fetch(progress=progress)  # here and not in a kernel, where no bar would show
-    scopes = {path: scope_of(path) for path in paths}
 
     def job(path: Path, name: str = "", model: OVModel | None = None) -> Job:
         values: dict[str, object] = {"results_dir": "results", **typed[path]}
@@ -128,12 +120,12 @@ def run(
     return outcomes
 
 
-def _is_kept(path: Path, out: Path) -> bool:
+def _is_kept(path: Path, scope: Scope, out: Path) -> bool:
     """Whether a notebook about all models was asked for before: by its page, failed or not."""
     if any((out / kind / ALL_MODELS / path.name).is_file() for kind in ("executed", "failed")):
         return True
     tables = out / "results" / ALL_MODELS
-    return not scope_of(path).reads_results and any(tables.glob("*.parquet"))
+    return not scope.reads_results and any(tables.glob("*.parquet"))
 
 
 def _execute_all(
