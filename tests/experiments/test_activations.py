@@ -130,3 +130,37 @@ def test_the_mask_is_fixed_and_spares_special_tokens():
     assert not torch.equal(places[0], places[1])
     # A segment's mask does not depend on how many there are.
     assert torch.equal(chosen.first(1).masked()[1], places[:1])
+
+
+@pytest.mark.parametrize("change", ["tokens", "n_segments", "length", "tokenizer"])
+def test_a_text_is_told_by_its_content_before_the_model_runs(tmp_path, change):
+    from transformers import AutoTokenizer
+
+    model = si.open_model("minilm-l6")
+    tokenizer = AutoTokenizer.from_pretrained(model.source)
+    given = {"text": tmp_path / "text.md", "n_segments": 1, "length": 16, "tokenizer": None}
+    given["text"].write_text("A head writes what it reads. " * 40)
+
+    def told():
+        return t.text_inputs(
+            model, given["text"], given["n_segments"], given["length"], given["tokenizer"]
+        )
+
+    before = told()
+    assert told() == before
+    if change == "tokens":
+        given["text"].write_text("A head reads what it writes. " * 40)
+    elif change == "tokenizer":
+        given["tokenizer"] = tokenizer
+    else:
+        given[change] += 1
+    assert told() != before
+
+
+def test_a_finished_table_of_another_text_is_not_taken(tmp_path):
+    model = si.open_model(tiny.llama())
+    options = {"results_dir": tmp_path, "progress": False}
+    one = si.activations(model, tiny.tokens(1, 11), **options)
+    other = si.activations(model, tiny.tokens(1, 12), **options)
+    assert one.attrs["tokens_sha256"] != other.attrs["tokens_sha256"]
+    assert not one.cos2_median.equals(other.cos2_median)
