@@ -1,7 +1,10 @@
 """papermill over models x notebooks, with notebooks made to go wrong."""
 
+import asyncio
+
 import nbformat
 import pytest
+from jupyter_client.manager import AsyncKernelManager
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from scaled_idempotence.errors import CheckpointError, NotebookError
@@ -281,3 +284,18 @@ def test_pages_about_all_models_are_made_where_asked_for_and_then_kept_current(f
     (tmp_path / "results/all-models").mkdir(parents=True)
     (tmp_path / "results/all-models/a.parquet").touch()
     assert executed() == ["01_good", "05_once"]
+
+
+def test_a_kernel_that_is_asked_to_end_is_not_interrupted(folder, tmp_path, monkeypatch):
+    """It would report that as an error, on a run in which all went well."""
+    sent = []
+
+    async def interrupt(manager):
+        sent.append(manager.shutting_down)
+
+    monkeypatch.setattr(AsyncKernelManager, "_async_interrupt_kernel", interrupt)
+    (outcome,) = run(tmp_path, ["good"])
+    assert outcome.status == "executed"
+    assert sent == []
+    asyncio.run(execution._Manager()._async_interrupt_kernel())  # whoever means it is heard
+    assert sent == [False]
