@@ -14,8 +14,10 @@ from tests.publish.test_batch import MODEL, notebook
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 
+# Whoever runs the tests in the background hands on an interrupt that is ignored; a user does not.
 SCRIPT = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from pathlib import Path
 from scaled_idempotence import cli
 from scaled_idempotence.publish import notebooks
