@@ -234,7 +234,7 @@ def test_smollm2_loss_and_the_strong_heads(running_smollm2):
     meter = f.Meter(running, chosen)
     assert meter.skips
     assert np.mean(list(meter.base.values())) == pytest.approx(2.62, abs=0.15)
-    heads = f._RunningHeads(model, running)
+    heads = f.RunningHeads(model, running)
     strong = f.choose_groups(heads, model.name, 0.9)["strong"]
     assert len(strong) == 13
     projected = {head: f._change(heads, head, "projected", ()) for head in strong}

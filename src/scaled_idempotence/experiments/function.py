@@ -14,33 +14,19 @@ from functools import cached_property
 from threading import Lock
 from typing import Any, NamedTuple, Unpack
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from ..checkpoints.model import LayerFactors, OVModel
+from ..checkpoints.model import OVModel
 from ..compute.study import Experiment, Part, Plan, RunOptions
 from ..errors import CannotRun, ScaledIdempotenceError
 from ..linalg.closure import closure_scores
-from ..linalg.factors import singular_values
-from ..linalg.interventions import (
-    operator_norm2,
-    orientation_changes,
-    projection_change,
-    random_change,
-)
+from ..linalg.interventions import orientation_changes, random_change
 from ..paper import STRONG
-from ..running.loading import (
-    MAX_BYTES,
-    RunningModel,
-    run_model,
-)
-from ..running.meter import (
-    Changes,
-    Head,
-    Meter,
-)
+from ..running.heads import RunningHeads
+from ..running.loading import MAX_BYTES, RunningModel, run_model
+from ..running.meter import Changes, Head, Meter
 from ..running.text import Segments, TextSource, segments, text_inputs
 from ..statistics import mean_interval
 from .attainment import best_orientation, samples
@@ -275,70 +261,12 @@ def _summaries(tables: Mapping[str, pd.DataFrame], _: Mapping[str, Any]) -> dict
     return result
 
 
-class _RunningHeads:
-    """Factors of the running model's heads, layer by layer as they are asked for."""
-
-    def __init__(self, model: OVModel, running: RunningModel):
-        self.layers: list[LayerFactors] = []
-        self._projections: dict[Head, Tensor] = {}
-        closures, usable = [], []
-        for position, layer in enumerate(model):
-            one = running.projections[position]
-            O = torch.stack([one.weights(head).double().cpu() for head in range(one.n_heads)])
-            off = (O - layer.O).norm() / layer.O.norm()
-            if not off < 1e-3:
-                raise CannotRun(
-                    f"the output factors of layer {layer.index} are not the weights that the model "
-                    f"runs on (relative difference {off:.1g}): a norm that follows the output "
-                    "projection is folded into them, or the weights are stored in another way. "
-                    "Open the model with norm='raw'"
-                )
-            V = layer.V[layer.value_head]
-            self.layers.append(LayerFactors(layer.index, O, layer.V, layer.value_head))
-            closures.append(closure_scores(O, V).closure)
-            # The algebra exists for value factors of full rank.
-            s = singular_values(layer.V, torch.eye(*layer.V.shape[-2:], dtype=torch.float64))
-            full = s[..., -1] > max(layer.V.shape[-2:]) * torch.finfo(torch.float64).eps * s[..., 0]
-            usable.append(full[layer.value_head] & ~closures[-1].isnan())
-        closure = torch.stack(closures).masked_fill(~torch.stack(usable), torch.nan)
-        self.closure = closure  # (layers, H), NaN for heads that are left alone
-
-    def factors(self, head: Head) -> tuple[Tensor, Tensor]:
-        layer = self.layers[head[0]]
-        return layer.O[head[1]], layer.V[layer.value_head[head[1]]]
-
-    def projection(self, head: Head) -> Tensor:
-        """Change of a head to the nearest exact member; made once."""
-        if head not in self._projections:
-            self._projections[head] = projection_change(*self.factors(head))
-        return self._projections[head]
-
-    def number(self, head: Head) -> int:
-        return self.layers[head[0]].index
-
-    def sorted(self) -> list[Head]:
-        """Usable heads, the highest closure first."""
-        order = self.closure.flatten().argsort(descending=True, stable=True).tolist()
-        H = self.closure.shape[1]
-        every = [(n // H, n % H) for n in order]
-        return [head for head in every if not self.closure[head].isnan()]
-
-    def relative_change(self, changes: Changes) -> float:
-        norms = [
-            (operator_norm2(change, V), operator_norm2(O, V))
-            for head, change in changes.items()
-            for O, V in [self.factors(head)]
-        ]
-        changed, whole = (sum(float(n) for n in column) for column in zip(*norms, strict=True))
-        return float(np.sqrt(changed / whole))
-
-
-def choose_groups(heads: _RunningHeads, name: str, threshold: float) -> dict[str, list[Head]]:
+def choose_groups(heads: RunningHeads, name: str, threshold: float) -> dict[str, list[Head]]:
     """Choose the heads that are changed.
 
     Parameters
     ----------
-    heads : _RunningHeads
+    heads : RunningHeads
     name : str
         The model's, a part of the hash that chooses ordinary heads.
     threshold : float
@@ -375,7 +303,7 @@ class _Measurement(NamedTuple):
     n_segments: int
     closure: bool = False
 
-    def row(self, meter: Meter, heads: _RunningHeads, segment: int) -> dict[str, object]:
+    def row(self, meter: Meter, heads: RunningHeads, segment: int) -> dict[str, object]:
         changes = self.changes(segment)
         base, value = meter.base[segment], meter.measure(changes, segment)
         row = self.keys | {
@@ -411,7 +339,7 @@ class _Study:
         self.settings = settings
         self.lock = Lock()
         self.running = running
-        self.heads = _RunningHeads(model, running)
+        self.heads = RunningHeads(model, running)
         self._name = model.name
         self._groups = choose_groups(self.heads, model.name, settings.threshold)
 
@@ -427,7 +355,7 @@ class _Study:
 
 
 def _jobs(
-    heads: _RunningHeads,
+    heads: RunningHeads,
     groups: Mapping[str, Sequence[Head]],
     name: str,
     settings: _Settings,
@@ -460,7 +388,7 @@ def _jobs(
 
 
 def _interventions(
-    heads: _RunningHeads,
+    heads: RunningHeads,
     name: str,
     scope: str,
     group: str,
@@ -504,7 +432,7 @@ def _once(changes: Callable[[int], Changes]) -> Callable[[int], Changes]:
     return first
 
 
-def _change(heads: _RunningHeads, head: Head, kind: str, identity: tuple) -> Tensor:
+def _change(heads: RunningHeads, head: Head, kind: str, identity: tuple) -> Tensor:
     O, V = heads.factors(head)
     if kind == "zeroed":
         return -O
@@ -515,7 +443,7 @@ def _change(heads: _RunningHeads, head: Head, kind: str, identity: tuple) -> Ten
 
 
 def _curves(
-    heads: _RunningHeads, groups: Mapping[str, Sequence[Head]], name: str, n_segments: int
+    heads: RunningHeads, groups: Mapping[str, Sequence[Head]], name: str, n_segments: int
 ) -> Iterator[_Measurement]:
     """Points of the dose-response curves: the high group, its first head, a matched one."""
     main = next(iter(groups))
@@ -547,7 +475,7 @@ def _curves(
                 )
 
 
-def _turns(heads: _RunningHeads, head: Head, name: str) -> Tensor:
+def _turns(heads: RunningHeads, head: Head, name: str) -> Tensor:
     O, V = heads.factors(head)
     s, _, trained, best = best_orientation(heads.layers[head[0]], head[1], name, n_starts=1)
     t = torch.tensor(DOSES, dtype=torch.float64)
