@@ -91,8 +91,7 @@ def wanted(
         for spec in norms_of(layout, hyperparameters, layer, norm)
         if spec is not None and spec.weight
     ]
-    number = hyperparameters.stored(layer)
-    return [TensorSlice(prefix + name.format(layer=number), rows) for name, rows in slices]
+    return [TensorSlice(hyperparameters.named(prefix + name, layer), rows) for name, rows in slices]
 
 
 def assemble(

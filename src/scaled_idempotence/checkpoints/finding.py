@@ -182,7 +182,7 @@ def assume_layout(reader: Reader) -> tuple[Layout, str] | None:
     def fits(layout: Layout, prefix: str) -> bool:
         for layer in h.layers:
             for template, (shape, _) in expected_shapes(layout, h, layer, "raw").items():
-                name = prefix + template.format(layer=h.stored(layer))
+                name = h.named(prefix + template, layer)
                 if name not in reader.names or reader.shape(name) != shape:
                     return False
         return True

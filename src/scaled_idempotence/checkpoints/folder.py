@@ -16,6 +16,7 @@ from torch import Tensor
 from ..errors import CheckpointError
 from .configuration import read_configuration
 from .quantised.scales import read_scaled
+from .reader import Reader
 
 CONFIG = "config.json"
 SAFETENSORS = "model.safetensors"
@@ -176,7 +177,7 @@ def weight_map(index: dict, where: str) -> dict[str, str]:
     return shards
 
 
-class ModelFolder:
+class ModelFolder(Reader):
     """A folder as ``save_pretrained`` writes it, its weights whole or in shards.
 
     Parameters
@@ -194,11 +195,9 @@ class ModelFolder:
         fixes the shapes.
     """
 
-    naming = "transformers"
-
     def __init__(self, folder: Path, part: str | None = None, where: str | None = None):
         self.where = where or str(folder)
-        self._folder = folder
+        self.folder = folder
         found = read_configuration(self._read_json(CONFIG), str(folder / CONFIG), part)
         self.architecture, self.part = found.architecture, found.part
         self.hyperparameters, self.quantisation = found.hyperparameters, found.quantisation
@@ -213,7 +212,7 @@ class ModelFolder:
         self.names = self._file_of.keys()
 
     def _read_json(self, name: str) -> dict:
-        path = self._folder / name
+        path = self.folder / name
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -231,9 +230,9 @@ class ModelFolder:
         # safetensors first: nothing in them can run.
         for single in (SAFETENSORS, PICKLE):
             self._index = single + INDEX
-            if (self._folder / single).is_file():
+            if (self.folder / single).is_file():
                 return [single]
-            if (self._folder / self._index).is_file():
+            if (self.folder / self._index).is_file():
                 return self._shards(self._index)
         raise CheckpointError(
             f"{self.where} holds none of {SAFETENSORS}, {SAFETENSORS}{INDEX}, {PICKLE}, "
@@ -241,14 +240,14 @@ class ModelFolder:
         )
 
     def _shards(self, index: str) -> list[str]:
-        where = str(self._folder / index)
+        where = str(self.folder / index)
         return sorted(set(weight_map(self._read_json(index), where).values()))
 
     def _handle(self, file: str) -> WeightFile:
         if file not in self._open:
             # One file at a time: what was read of a mapped file stays in memory while it is open.
             self._open.clear()
-            path = self._folder / file
+            path = self.folder / file
             kind = SafetensorsWeights if file.endswith(".safetensors") else PickleWeights
             try:
                 self._open[file] = kind(path)
@@ -258,6 +257,9 @@ class ModelFolder:
 
     def _of(self, name: str) -> WeightFile:
         return self._handle(self._file_of[name])
+
+    def pretrained(self) -> tuple[str, dict[str, str | bool]]:
+        return str(self.folder), {"local_files_only": True}
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self._of(name).shape(name)

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from ..errors import CheckpointError
 from .finding import choose_part, rows_of
-from .reader import Hyperparameters
+from .reader import Hyperparameters, Reader
 from .schema import Keys
 
 # Longer arrays in a header are vocabularies, which no analysis of weights needs.
 LONG_ARRAY = 1024
 
 
-class _HeaderReader(gguf.GGUFReader):
+class HeaderReader(gguf.GGUFReader):
     """`gguf.GGUFReader` that steps over vocabularies.
 
     The library makes several Python objects for each token: 20 s for a vocabulary of 262,144,
@@ -45,7 +45,7 @@ class _HeaderReader(gguf.GGUFReader):
         return end - orig_offs, [], [], [gguf.GGUFValueType.ARRAY]
 
 
-class GGUFFile:
+class GGUFFile(Reader):
     """One GGUF file.
 
     Parameters
@@ -62,14 +62,11 @@ class GGUFFile:
 
     naming = "gguf"
 
-    # Each tensor tells its own type, which the library dequantises.
-    quantisation = ""
-
     def __init__(self, path: Path, part: str | None = None):
         self.where = str(path)
         self.path = path
         try:
-            self._file = _HeaderReader(path)
+            self._file = HeaderReader(path)
         except FileNotFoundError:
             raise CheckpointError(f"there is no file {path}") from None
         # A cut file fails wherever its bytes run out: in numpy, in struct, or in an enum.
@@ -151,6 +148,9 @@ class GGUFFile:
             d_key=d_key,
             remark=f"{skipped} of {n_layers} layers have no attention, and no T" * bool(skipped),
         )
+
+    def pretrained(self) -> tuple[str, dict[str, str | bool]]:
+        return str(self.path.parent), {"gguf_file": self.path.name, "local_files_only": True}
 
     def shape(self, name: str) -> tuple[int, ...]:
         # GGUF writes the fastest dimension first.

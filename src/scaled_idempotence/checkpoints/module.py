@@ -11,9 +11,10 @@ from ..errors import CheckpointError
 from .configuration import read_configuration
 from .folder import DTYPES
 from .quantised.scales import read_scaled
+from .reader import Reader
 
 
-class LiveModule:
+class LiveModule(Reader):
     """A `transformers.PreTrainedModel` with its weights, on any device.
 
     Parameters
@@ -35,8 +36,6 @@ class LiveModule:
     its factors of that moment.
     """
 
-    naming = "transformers"
-
     def __init__(self, module: torch.nn.Module, part: str | None = None):
         self.module = module
         self.where = f"a {type(module).__name__} in memory"
@@ -55,6 +54,9 @@ class LiveModule:
     def tensor(self, name: str) -> Tensor:
         """Give a tensor that shares its memory with the module's own."""
         return self._tensors[name]
+
+    def pretrained(self) -> tuple[str, dict[str, str | bool]]:
+        raise CheckpointError(f"{self.where} is loaded")
 
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self._tensors[name].shape)

@@ -20,8 +20,8 @@ from .closure import (
 from .factors import as_float64, check_factors, finite_heads
 from .pairing import trained_rank
 from .subspaces import (
-    _full_rank_qr,
-    _numerical_rank,
+    full_rank_qr,
+    numerical_rank,
     read_gauge,
 )
 
@@ -96,7 +96,7 @@ def dual_basis(V: Tensor | np.ndarray) -> Tensor:
     ValueError
         If a ``V`` is not finite or does not have full column rank.
     """
-    Q, R = _full_rank_qr(V)
+    Q, R = full_rank_qr(V)
     return _dual_from_qr(Q, R)
 
 
@@ -139,7 +139,7 @@ def algebra_element(
     N, V = check_factors(N, V)
     # as_float64 would pass a Python float through float32.
     a = torch.as_tensor(a, dtype=torch.float64)
-    Q, R = _full_rank_qr(V)
+    Q, R = full_rank_qr(V)
     norm = torch.linalg.matrix_norm
     overlap, size = norm(Q.mT @ N), norm(N)
     if (overlap > 1e-10 * size).any():
@@ -169,7 +169,7 @@ def free_part(X: Tensor | np.ndarray, V: Tensor | np.ndarray) -> Tensor:
         If ``V`` does not have full column rank, or the shapes differ.
     """
     X, V = check_factors(X, V)
-    return _complement(X, _full_rank_qr(V)[0])
+    return _complement(X, full_rank_qr(V)[0])
 
 
 def algebra_parts(O: Tensor | np.ndarray, V: Tensor | np.ndarray) -> AlgebraParts:
@@ -199,7 +199,7 @@ def algebra_parts(O: Tensor | np.ndarray, V: Tensor | np.ndarray) -> AlgebraPart
     O, V = check_factors(O, V)
     if not finite_heads(O, V).all():
         raise ValueError("O or V holds weights that are not finite; leave those heads out")
-    Q, R = _full_rank_qr(V)
+    Q, R = full_rank_qr(V)
     W = O @ R.mT
     core = Q.mT @ W
     a = _trace(core) / O.shape[-1]
@@ -305,7 +305,7 @@ def anchor_scores(O: Tensor, V: Tensor, value_head: Tensor, closure: ClosureScor
     finite = finite_heads(O, V[value_head])
     V_finite = V.isfinite().all(-1).all(-1)
     V = V.nan_to_num(0.0, 0.0, 0.0)
-    full = V_finite & (_numerical_rank(V) == r)
+    full = V_finite & (numerical_rank(V) == r)
     own = read_gauge(O.nan_to_num(0.0, 0.0, 0.0), V[value_head])
     Q = torch.linalg.qr(V).Q
     core = own.Q.mT @ own.W

@@ -146,18 +146,43 @@ def _range_basis(X: Tensor) -> tuple[Tensor, Tensor]:
     return U * keep[..., None, :], keep.sum(-1)
 
 
-def _numerical_rank(V: Tensor) -> Tensor:
-    """Number of singular values above ``max(d, r) eps s_max``."""
+def numerical_rank(V: Tensor) -> Tensor:
+    """Number of singular values above ``max(d, r) eps s_max``.
+
+    Parameters
+    ----------
+    V : (..., d, r) Tensor
+        Finite factors.
+
+    Returns
+    -------
+    (...) Tensor of int64
+    """
     S = torch.linalg.svdvals(torch.linalg.qr(V, mode="r").R)
     return (max(V.shape[-2:]) * EPS * S[..., :1] < S).sum(-1)
 
 
-def _full_rank_qr(V: Tensor | np.ndarray) -> tuple[Tensor, Tensor]:
-    """Reduced QR of value factors that must have full column rank."""
+def full_rank_qr(V: Tensor | np.ndarray) -> tuple[Tensor, Tensor]:
+    """Reduced QR of value factors that must have full column rank.
+
+    Parameters
+    ----------
+    V : (..., d, r) Tensor or ndarray
+
+    Returns
+    -------
+    Q : (..., d, r) Tensor
+    R : (..., r, r) Tensor
+
+    Raises
+    ------
+    ValueError
+        If a ``V`` is not finite or does not have full column rank.
+    """
     V = as_float64(V)
     if not V.isfinite().all():
         raise ValueError("V holds weights that are not finite; leave those heads out")
-    rank, r = _numerical_rank(V), V.shape[-1]
+    rank, r = numerical_rank(V), V.shape[-1]
     if (rank < r).any():
         at = tuple((rank < r).nonzero()[0].tolist())
         where = f"V{list(at)}" if at else "V"

@@ -18,8 +18,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checkpoints.gguf_file import GGUFFile
-from ..checkpoints.hub.folder import HubFolder
 from ..checkpoints.model import OVModel
 from ..checkpoints.module import LiveModule
 from ..errors import CannotRun, CheckpointError
@@ -151,7 +149,7 @@ def run_model(
     CannotRun
         With the reason.
     """
-    reader = model._reader
+    reader = model.reader
     if model.part:
         raise CannotRun(
             f"{model.name} is the {model.part} of a model of several parts, for which no protocol "
@@ -176,36 +174,26 @@ def run_model(
 def _load(model: OVModel) -> tuple[Any, Any, Task]:
     import transformers
 
-    reader = model._reader
-    if isinstance(reader, GGUFFile):
-        path = reader.path
-        where = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
-    elif isinstance(reader, HubFolder):
-        where = {
-            "pretrained_model_name_or_path": reader._commit.repo,
-            "revision": reader._commit.sha,
-        }
-    else:
-        where = {"pretrained_model_name_or_path": str(reader._folder)}
+    where, options = model.reader.pretrained()
     # Code that comes with a model is never run.
-    where |= {"trust_remote_code": False, "local_files_only": not isinstance(reader, HubFolder)}
+    options["trust_remote_code"] = False
     try:
         with _quiet(), _parsed_once():
-            config = transformers.AutoConfig.from_pretrained(**where)
+            config = transformers.AutoConfig.from_pretrained(where, **options)
             auto, task = _auto_class(config, model.name)
-            options = where | {"dtype": torch.float32, "output_loading_info": True}
-            module, loaded = auto.from_pretrained(**options)
+            how = options | {"dtype": torch.float32, "output_loading_info": True}
+            module, loaded = auto.from_pretrained(where, **how)
             # A head that the file does not hold is made at random: what it says means nothing.
             if loaded["missing_keys"] and auto is not transformers.AutoModel:
                 task = "none"
-                module, loaded = transformers.AutoModel.from_pretrained(**options)
+                module, loaded = transformers.AutoModel.from_pretrained(where, **how)
             missing = [key for key in loaded["missing_keys"] if "pooler" not in key]
             if missing:
                 raise CannotRun(
                     f"{model.source} lacks {len(missing)} of the weights that "
                     f"{type(module).__name__} runs on, among them {sorted(missing)[0]}"
                 )
-            tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
     except CannotRun:
         raise
     # transformers raises whatever its parts raise.
@@ -299,7 +287,8 @@ def _projections(model: OVModel, module: Any) -> tuple[OutputProjection, ...]:
     The table of layouts names tensors as files do; in memory transformers may call them otherwise.
     """
     try:
-        live = OVModel(model.name, LiveModule(module), "raw")
+        reader = LiveModule(module)
+        live = OVModel(model.name, reader, "raw")
     except CheckpointError as error:
         raise CannotRun(f"the loaded model is laid out in no known way: {error}") from error
     if (live.layers, live.n_heads, live.d_head) != (model.layers, model.n_heads, model.d_head):
@@ -314,9 +303,9 @@ def _projections(model: OVModel, module: Any) -> tuple[OutputProjection, ...]:
             owners[weight.data_ptr()] = path
     found = []
     for layer in live.layers:
-        template = live.layout.output.weight
-        name = live._prefix + template.format(layer=live._h.stored(layer))
-        tensor = live._reader.tensor(name)
+        template = live.prefix + live.layout.output.weight
+        name = live.hyperparameters.named(template, layer)
+        tensor = reader.tensor(name)
         path = owners.get(tensor.data_ptr())
         if path is None or not tensor.is_floating_point():
             raise CannotRun(f"{name} is not the weight of one module, or not of floating point")

@@ -118,6 +118,9 @@ class HubFolder(ModelFolder):
     def _find_tensors(self) -> None:
         self.names = self._tensors.keys()
 
+    def pretrained(self) -> tuple[str, dict[str, str | bool]]:
+        return self._commit.repo, {"revision": self._commit.sha}
+
     def shape(self, name: str) -> tuple[int, ...]:
         return self._tensors[name].shape
 
@@ -186,7 +189,7 @@ class HubFolder(ModelFolder):
         return content
 
     def _path(self, group: str) -> Path:
-        return self._folder / f"{group}.safetensors"
+        return self.folder / f"{group}.safetensors"
 
     def _has(self, group: str, part: TensorSlice) -> bool:
         if group not in self._groups:

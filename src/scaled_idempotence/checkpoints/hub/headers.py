@@ -175,7 +175,7 @@ def read_headers(commit: Commit) -> dict[str, Stored]:
             f"{', '.join(sorted(commit.files)[:10]) or 'nothing'}"
         )
     where = f"{SAFETENSORS_INDEX} of {commit.where}"
-    file_of = weight_map(_read_json(commit, SAFETENSORS_INDEX), where)
+    file_of = weight_map(read_json(commit, SAFETENSORS_INDEX), where)
     shards = sorted(set(file_of.values()))
     if absent := [file for file in shards if file not in commit.files]:
         raise CheckpointError(
@@ -199,7 +199,23 @@ def read_headers(commit: Commit) -> dict[str, Stored]:
     return {name: headers[file][name] for name, file in file_of.items()}
 
 
-def _read_json(commit: Commit, file: str) -> dict:
+def read_json(commit: Commit, file: str) -> dict:
+    """Fetch a JSON file of a commit.
+
+    Parameters
+    ----------
+    commit : Commit
+    file : str
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    CheckpointError, FetchError
+        If it cannot be fetched, or holds no JSON object.
+    """
     content, _ = read_range(commit, file, 0, None)
     try:
         value = json.loads(content)

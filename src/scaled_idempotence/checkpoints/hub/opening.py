@@ -49,8 +49,8 @@ from .folder import (
 from .headers import (
     SAFETENSORS_INDEX,
     Stored,
-    _read_json,
     read_headers,
+    read_json,
 )
 from .packed import (
     write_atomically,
@@ -180,7 +180,7 @@ def open_hub(
             return reader, commit.sha
         tensors = read_headers(commit)
     if not (folder / CONFIG).is_file():
-        config = json.dumps(_read_json(commit, CONFIG), indent=1).encode()
+        config = json.dumps(read_json(commit, CONFIG), indent=1).encode()
         write_atomically(folder / CONFIG, config)
     reader = HubFolder(commit, tensors, folder, part)
     # Last: where it is, the rest is too.
@@ -214,7 +214,7 @@ def _is_bin_only(commit: Commit) -> bool:
 def _bin_files(commit: Commit) -> list[str]:
     if PICKLE in commit.files:
         return [CONFIG, PICKLE]
-    shards = weight_map(_read_json(commit, PICKLE_INDEX), f"{PICKLE_INDEX} of {commit.where}")
+    shards = weight_map(read_json(commit, PICKLE_INDEX), f"{PICKLE_INDEX} of {commit.where}")
     return [CONFIG, PICKLE_INDEX, *sorted(set(shards.values()))]
 
 
