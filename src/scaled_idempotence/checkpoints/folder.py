@@ -7,7 +7,6 @@ import math
 import pickle
 import warnings
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -23,11 +22,6 @@ SAFETENSORS = "model.safetensors"
 PICKLE = "pytorch_model.bin"
 INDEX = ".index.json"
 
-# What safetensors calls its types, in bits.
-BITS = {
-    "F64": 64, "F32": 32, "F16": 16, "BF16": 16, "F8_E4M3": 8, "F8_E5M2": 8,
-    "I64": 64, "I32": 32, "I16": 16, "U8": 8, "I8": 8,
-}  # fmt: skip
 #: What safetensors calls the types that torch knows.
 DTYPES = {
     torch.float64: "F64",
@@ -43,22 +37,12 @@ DTYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+BITS = {name: 8 * dtype.itemsize for dtype, name in DTYPES.items()}
 
 
-class WeightFile(Protocol):
-    """One file of weights, open."""
-
-    def keys(self) -> list[str]:
-        """Names of its tensors."""
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor, without reading it."""
-
-    def dtype(self, name: str) -> str:
-        """Stored type, as safetensors calls it."""
-
-    def read(self, name: str, rows: tuple[int, int] | None) -> Tensor:
-        """Read a tensor, or a range of its rows, as stored."""
+def stored_type(tensor: Tensor) -> str:
+    """Type of a tensor, as safetensors calls it."""
+    return DTYPES.get(tensor.dtype, str(tensor.dtype))
 
 
 class SafetensorsWeights:
@@ -130,11 +114,15 @@ class PickleWeights:
         return tuple(self._tensors[name].shape)
 
     def dtype(self, name: str) -> str:
-        return DTYPES.get(self._tensors[name].dtype, str(self._tensors[name].dtype))
+        return stored_type(self._tensors[name])
 
     def read(self, name: str, rows: tuple[int, int] | None) -> Tensor:
         tensor = self._tensors[name]
         return tensor if rows is None else tensor[rows[0] : rows[1]]
+
+
+#: One file of weights, open: names, shapes and types without reading, and a tensor or its rows.
+WeightFile = SafetensorsWeights | PickleWeights
 
 
 def _damaged(path: Path, error: Exception) -> CheckpointError:

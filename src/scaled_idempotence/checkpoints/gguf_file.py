@@ -27,17 +27,17 @@ class HeaderReader(gguf.GGUFReader):
     """
 
     def _get_field_parts(self, orig_offs, raw_type):
-        head = struct.Struct("=IQ")
+        head, stored = struct.Struct("=IQ"), self.data.data
         if raw_type != gguf.GGUFValueType.ARRAY or self.byte_order == "S":
             return super()._get_field_parts(orig_offs, raw_type)
-        item_type, count = head.unpack_from(self.data, orig_offs)
+        item_type, count = head.unpack_from(stored, orig_offs)
         if count <= LONG_ARRAY:
             return super()._get_field_parts(orig_offs, raw_type)
         end = orig_offs + head.size
         if item_type == gguf.GGUFValueType.STRING:
             length = struct.Struct("=Q")
             for _ in range(count):
-                end += length.size + length.unpack_from(self.data, end)[0]
+                end += length.size + length.unpack_from(stored, end)[0]
         elif (scalar := self.gguf_scalar_to_np.get(item_type)) is not None:
             end += count * np.dtype(scalar).itemsize
         else:

@@ -169,10 +169,11 @@ def capacity(
     s, c = s.reshape(-1, r), c.reshape(-1, r)
     seeds = _seeds(seed, len(s))
     if trained is not None:
-        trained = tuple(
+        U_L, U_R = (
             _orthogonal(U, (*batch, r, r), f"trained[{k}]").reshape(-1, r, r)
             for k, U in enumerate(trained)
         )
+        trained = U_L, U_R
     names = (*(("trained",) if trained is not None else ()), *_start_names(n_starts))
     defined = (s.amax(-1) > 0) & (c.amax(-1) > 0)
     s, c = s / s.amax(-1, keepdim=True), c / c.amax(-1, keepdim=True)  # P ignores both scales

@@ -152,9 +152,9 @@ def next_group_scores(O: Tensor | np.ndarray, V: Tensor | np.ndarray) -> ActionS
         raise ValueError(f"O has shape {tuple(O.shape)}; it must be [..., G, S, d, r]")
     *groups, S = O.shape[:-2]
     if groups[-1] == 1:
-        nothing = torch.full((*groups, S, S), torch.nan, dtype=torch.float64)
+        nothing = torch.full((7, *groups, S, S), torch.nan, dtype=torch.float64)
         status = torch.zeros((*groups, S, S), dtype=torch.int64)
-        return ActionScores(*(nothing.clone() for _ in ActionScores._fields[:-1]), status)
+        return ActionScores(*nothing, status=status)
     right = read_gauge(O, V[..., None, :, :])
     left = ReadGauge(right.W.roll(-1, -4), right.Q.roll(-1, -4))
     return _action_scores(left, right, left.Q.mT @ right.Q, finite.roll(-1, -2), finite)

@@ -129,7 +129,7 @@ def ov_hashes(model: OVModel) -> dict[str, str]:
     for layer in model:
         digest = hashlib.sha256()
         for factor in (layer.V, layer.O):
-            digest.update(factor.contiguous().numpy())
+            digest.update(factor.contiguous().numpy().data)
         found[f"layer {layer.index}"] = digest.hexdigest()
     return found
 

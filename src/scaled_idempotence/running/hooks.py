@@ -60,7 +60,7 @@ def patched(
     """
     with ExitStack() as stack:
         for position in {position for position, _ in changes}:
-            weight = running.projections[position].module.weight.detach()
+            weight = running.projections[position].weight
             stack.callback(weight.copy_, weight.clone())
         for (position, head), change in changes.items():
             part = running.projections[position].weights(head)

@@ -52,10 +52,15 @@ class OutputProjection:
     n_heads: int
     d_head: int
 
+    @property
+    def weight(self) -> Tensor:
+        """The stored weight of all heads, sharing its memory."""
+        return self.module.get_parameter("weight").detach()
+
     def weights(self, head: int) -> Tensor:
         """Give the part of the stored weight that is ``O_h``, ``(d, r)``, sharing its memory."""
         part = slice(head * self.d_head, (head + 1) * self.d_head)
-        weight = self.module.weight.detach()
+        weight = self.weight
         return weight[part].mT if self.transposed else weight[:, part]
 
 
@@ -226,13 +231,9 @@ def _task_of(module: Any) -> Task:
     from transformers.models.auto import modeling_auto as auto
 
     name = type(module).__name__
-    for task, mapping in (
-        ("masked", auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES),
-        ("causal", auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
-    ):
-        if name in mapping.values():
-            return task
-    return "none"
+    if name in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values():
+        return "masked"
+    return "causal" if name in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values() else "none"
 
 
 @contextmanager
@@ -296,11 +297,11 @@ def _projections(model: OVModel, module: Any) -> tuple[OutputProjection, ...]:
             f"the loaded model has layers {live.layers} of {live.n_heads} heads, the checkpoint "
             f"{model.layers} of {model.n_heads}"
         )
-    owners = {}
-    for path, part in module.named_modules():
-        weight = getattr(part, "weight", None)
-        if isinstance(weight, Tensor):
-            owners[weight.data_ptr()] = path
+    owners = {
+        parameter.data_ptr(): path.removesuffix(".weight")
+        for path, parameter in module.named_parameters()
+        if path.endswith(".weight")
+    }
     found = []
     for layer in live.layers:
         template = live.prefix + live.layout.output.weight

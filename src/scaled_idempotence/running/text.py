@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import platform
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -235,7 +236,7 @@ def _read(text: str | Path | None, n_tokens: int) -> tuple[str, str]:
 
 def _stream(name: str, n_tokens: int) -> str:
     try:
-        import datasets
+        datasets = importlib.import_module("datasets")
     except ImportError:
         raise ScaledIdempotenceError(
             f"{name!r} is no file. To read it as a data set of the hub: pip install datasets"

@@ -134,9 +134,11 @@ class HubFolder(ModelFolder):
         part = TensorSlice(name, rows)
         self.prefetch([part])
         group = group_of(name)
+        handle = self._groups[group]
+        assert handle is not None, f"{group} was brought just now"
         # One layer at a time: what was read of a mapped file stays in memory while it is open.
-        self._groups = {group: self._groups[group]}
-        return self._groups[group].get_tensor(entry_name(part))
+        self._groups = {group: handle}
+        return handle.get_tensor(entry_name(part))
 
     def prefetch(self, parts: Iterable[TensorSlice], progress: bool = True) -> None:
         """Bring what is not yet in the cache.
