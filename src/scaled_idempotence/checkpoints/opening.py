@@ -140,7 +140,7 @@ def _named(name: str, part: str | None) -> str:
 
 
 def _repo_id(name: str) -> str | None:
-    from .hub.opening import is_repo_id
+    from .hub.repository import is_repo_id
 
     if name in registry.MODELS:
         return registry.MODELS[name].repo
@@ -172,7 +172,7 @@ def open_on_hub(
         As `open_model`.
     """
     from .hub.client import DEFAULT_REVISION
-    from .hub.opening import open_hub
+    from .hub.repository import open_hub
 
     revision = revision or DEFAULT_REVISION
     reader, sha = open_hub(repo, sha or revision, part)

@@ -22,7 +22,7 @@ from ..checkpoints.model import OVModel
 from ..checkpoints.module import LiveModule
 from ..errors import CannotRun, CheckpointError
 
-Task = Literal["causal", "masked", "none"]
+LanguageTask = Literal["causal", "masked", "none"]
 
 #: Stored weights, in bytes, up to which a model is run unless a caller says otherwise.
 MAX_BYTES = 4 * 10**9
@@ -83,7 +83,7 @@ class RunningModel:
 
     module: Any = field(repr=False)
     tokenizer: Any = field(repr=False)
-    task: Task
+    task: LanguageTask
     projections: tuple[OutputProjection, ...] = field(repr=False)
 
     @property
@@ -176,7 +176,7 @@ def run_model(
     return RunningModel(module, tokenizer, task, _projections(model, module))
 
 
-def _load(model: OVModel) -> tuple[Any, Any, Task]:
+def _load(model: OVModel) -> tuple[Any, Any, LanguageTask]:
     import transformers
 
     where, options = model.reader.pretrained()
@@ -210,7 +210,7 @@ def _load(model: OVModel) -> tuple[Any, Any, Task]:
     return module.eval(), tokenizer, task
 
 
-def _auto_class(config: Any, name: str) -> tuple[Any, Task]:
+def _auto_class(config: Any, name: str) -> tuple[Any, LanguageTask]:
     import transformers
     from transformers.models.auto import modeling_auto as auto
 
@@ -227,7 +227,7 @@ def _auto_class(config: Any, name: str) -> tuple[Any, Task]:
     raise CannotRun(f"{name} ({kind}) is no model of text, or none that transformers runs")
 
 
-def _task_of(module: Any) -> Task:
+def _task_of(module: Any) -> LanguageTask:
     from transformers.models.auto import modeling_auto as auto
 
     name = type(module).__name__
