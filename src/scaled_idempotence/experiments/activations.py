@@ -16,7 +16,7 @@ from ..compute.study import Experiment, Part, Plan, RunOptions
 from ..errors import CannotRun
 from ..linalg.activations import isotropic_inputs, output_response
 from ..linalg.closure import closure_scores
-from ..linalg.scramble import draw_seed
+from ..linalg.draws import draw_seed
 from ..paper import DECILE, STRONG
 from ..progress import progress_bar
 from ..running.hooks import projection_inputs

@@ -9,13 +9,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from .closure import (
-    ClosureScores,
-    cancels,
-    recompute_cancelling,
-    scores_from_products,
-    trace,
-)
+from .closure import ClosureScores, cancels, recompute_cancelling, scores_from_products, trace
 from .factors import BLOCK_BYTES, as_float64, gram
 
 

@@ -6,7 +6,6 @@ and angles are not touched, so any change of closure is due to orientation alone
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,7 +14,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from .factors import EPS, as_float64
+from .draws import draw_seed, haar_of_normal
+from .factors import above_rounding, as_float64, over_transpose
 
 
 class ScrambleAudit(NamedTuple):
@@ -46,23 +46,6 @@ class RankAudit(NamedTuple):
 
     rank: Tensor
     ratio: Tensor
-
-
-def draw_seed(*identity: str | int) -> int:
-    """Make a seed out of what a draw is for.
-
-    Parameters
-    ----------
-    *identity : str or int
-        Such as model, layer, head, kind and draw.
-
-    Returns
-    -------
-    int
-        Of 128 bits; the same on every machine, whatever else is drawn and in which order.
-    """
-    text = "\x1f".join(map(str, identity))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big")
 
 
 def _generators(batch: tuple[int, ...], seeds: Sequence | int, kind: str, draws: int):
@@ -134,9 +117,7 @@ def haar_orthogonal(r: int, generators: Sequence[np.random.Generator]) -> Tensor
     (n, r, r) Tensor
     """
     normal = torch.from_numpy(np.stack([rng.standard_normal((r, r)) for rng in generators]))
-    Q, R = torch.linalg.qr(normal)
-    # Without this the law of Q depends on the sign convention of the QR routine.
-    return Q * R.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]
+    return haar_of_normal(normal)
 
 
 def haar_scramble(K: Tensor | np.ndarray, draws: int = 2, seeds: Sequence | int = 0) -> Tensor:
@@ -205,8 +186,7 @@ def rank_audit(s: Tensor, width: int) -> RankAudit:
     -------
     RankAudit
     """
-    tolerance = width * EPS * s[..., :1]
-    return RankAudit((s > tolerance).sum(-1), s[..., -1] / s[..., 0])
+    return RankAudit(above_rounding(s, width).sum(-1), s[..., -1] / s[..., 0])
 
 
 def refactor(K: Tensor, Q_O: Tensor, Q_V: Tensor, V: Tensor) -> Tensor:
@@ -226,11 +206,9 @@ def refactor(K: Tensor, Q_O: Tensor, Q_V: Tensor, V: Tensor) -> Tensor:
     (..., d, r) Tensor
         ``O'``.
     """
-    # With V = Q R the wanted O' solves O' R^T = Q_O K Q_V^T Q. A triangular solve, and no general
-    # one: batched LU returns wrong numbers for large r on several threads (pytorch #142815).
+    # With V = Q R the wanted O' solves O' R^T = Q_O K Q_V^T Q.
     Q, R = torch.linalg.qr(V)
-    written = Q_O @ (K @ (Q_V.mT @ Q))
-    return torch.linalg.solve_triangular(R.mT, written, upper=False, left=False)
+    return over_transpose(Q_O @ (K @ (Q_V.mT @ Q)), R)
 
 
 def null_closure(s: Tensor | np.ndarray) -> Tensor:

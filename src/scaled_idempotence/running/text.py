@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..checkpoints.model import OVModel
 from ..errors import CannotRun, ScaledIdempotenceError
-from ..linalg.scramble import draw_seed
+from ..linalg.draws import draw_seed
 from .loading import RunningModel
 
 #: Share of an encoder's tokens that are masked.
