@@ -7,13 +7,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from .reader import Hyperparameters, TensorSlice
-from .schema import (
-    Layout,
-)
-from .storage import (
-    Norm,
-    Shape,
-)
+from .schema import Layout
+from .storage import Norm, Shape
 
 
 def expected_shapes(

@@ -6,18 +6,10 @@ from collections.abc import Collection, Sequence
 
 from ..errors import CheckpointError
 from .assembly import expected_shapes
-from .layouts import (
-    LAYOUTS,
-    SELF,
-)
+from .layouts import LAYOUTS, SELF
 from .reader import Naming, Reader
-from .schema import (
-    Layout,
-)
-from .storage import (
-    Linear,
-    Separate,
-)
+from .schema import Layout
+from .storage import Linear, Separate
 
 
 # --- looking up -----------------------------------------------------------------------------------

@@ -11,20 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .schema import (
-    DECODER,
-    Keys,
-    Layout,
-)
-from .storage import (
-    FusedByGroup,
-    FusedBySize,
-    FusedInBlocks,
-    Latent,
-    Linear,
-    Norm,
-    Output,
-)
+from .schema import DECODER, Keys, Layout
+from .storage import FusedByGroup, FusedBySize, FusedInBlocks, Latent, Linear, Norm, Output
 
 
 # --- the table ------------------------------------------------------------------------------------

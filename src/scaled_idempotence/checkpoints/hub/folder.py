@@ -14,23 +14,12 @@ from torch import Tensor
 
 from ...errors import CheckpointError, FetchError
 from ...progress import byte_bar
-from ..folder import (
-    ModelFolder,
-)
+from ..folder import ModelFolder
 from ..quantised.scales import FP8, scale_of, scale_rows
 from ..reader import TensorSlice
-from .client import (
-    Commit,
-    read_range,
-)
-from .headers import (
-    Stored,
-)
-from .packed import (
-    open_packed,
-    pack,
-    write_atomically,
-)
+from .client import Commit, read_range
+from .headers import Stored
+from .packed import open_packed, pack, write_atomically
 
 
 class Range(NamedTuple):

@@ -8,16 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from ...errors import CheckpointError
-from ..folder import (
-    BITS,
-    INDEX,
-    SAFETENSORS,
-    weight_map,
-)
-from .client import (
-    Commit,
-    read_range,
-)
+from ..folder import BITS, INDEX, SAFETENSORS, weight_map
+from .client import Commit, read_range
 
 SAFETENSORS_INDEX = SAFETENSORS + INDEX
 

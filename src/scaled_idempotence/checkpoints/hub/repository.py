@@ -27,34 +27,13 @@ from huggingface_hub import constants, hf_hub_download
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
-from ..folder import (
-    CONFIG,
-    INDEX,
-    PICKLE,
-    SAFETENSORS,
-    ModelFolder,
-    weight_map,
-)
+from ..folder import CONFIG, INDEX, PICKLE, SAFETENSORS, ModelFolder, weight_map
 from ..registry import repo_folder
 from . import client as hub_client
-from .client import (
-    DEFAULT_REVISION,
-    SHA,
-    Commit,
-    Unreachable,
-)
-from .folder import (
-    HubFolder,
-)
-from .headers import (
-    SAFETENSORS_INDEX,
-    Stored,
-    read_headers,
-    read_json,
-)
-from .packed import (
-    write_atomically,
-)
+from .client import DEFAULT_REVISION, SHA, Commit, Unreachable
+from .folder import HubFolder
+from .headers import SAFETENSORS_INDEX, Stored, read_headers, read_json
+from .packed import write_atomically
 
 HEADERS = "headers.json"
 FILES = "files.json"
