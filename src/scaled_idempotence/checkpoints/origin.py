@@ -46,6 +46,7 @@ class Origin:
         Returns
         -------
         OVModel
+            One for all calls in this process.
 
         Raises
         ------

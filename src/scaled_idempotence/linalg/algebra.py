@@ -207,7 +207,7 @@ def nearest_idempotent(O: Tensor | np.ndarray, V: Tensor | np.ndarray) -> Tensor
     Parameters
     ----------
     O, V : (..., d, r) Tensor or ndarray
-        Finite factors, ``V`` of full column rank; leading dimensions broadcast.
+        As for `algebra_parts`.
 
     Returns
     -------
@@ -217,7 +217,7 @@ def nearest_idempotent(O: Tensor | np.ndarray, V: Tensor | np.ndarray) -> Tensor
     Raises
     ------
     ValueError
-        If a ``V`` does not have full column rank, weights are not finite, or the shapes differ.
+        As `algebra_parts`: for a deficient ``V``, weights that are not finite, other shapes.
 
     See Also
     --------
@@ -242,7 +242,7 @@ def in_algebra(O: Tensor | np.ndarray, V: Tensor | np.ndarray, rtol: float = 1e-
     Parameters
     ----------
     O, V : (..., d, r) Tensor or ndarray
-        Finite factors, ``V`` of full column rank; leading dimensions broadcast.
+        As for `algebra_parts`.
     rtol : float
         Largest ratio of the remainder to ``|T|``.
 
@@ -253,7 +253,7 @@ def in_algebra(O: Tensor | np.ndarray, V: Tensor | np.ndarray, rtol: float = 1e-
     Raises
     ------
     ValueError
-        If a ``V`` does not have full column rank, weights are not finite, or the shapes differ.
+        As `algebra_parts`: for a deficient ``V``, weights that are not finite, other shapes.
 
     Notes
     -----
@@ -271,11 +271,9 @@ def anchor_scores(O: Tensor, V: Tensor, value_head: Tensor, closure: ClosureScor
     Parameters
     ----------
     O : (H, d, r) Tensor
-        Output factors, one a query head.
     V : (G, d, r) Tensor
-        Value factors, one a value head.
     value_head : (H,) Tensor of int64
-        ``g(h)``, the value head that each query head reads.
+        Factors of the layer and ``g(h)``, as `layer_scores` takes them.
     closure : ClosureScores (H,)
         Of the trained heads; where it is not defined, neither is anything here.
 

@@ -152,7 +152,7 @@ def closure_scores(O: Tensor | np.ndarray, V: Tensor | np.ndarray) -> ClosureSco
     Parameters
     ----------
     O, V : (..., d, r) Tensor or ndarray
-        Output and value factors; leading dimensions broadcast.
+        Output and value factors of one head or of many; leading dimensions broadcast.
 
     Returns
     -------

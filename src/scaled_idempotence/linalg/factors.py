@@ -130,6 +130,7 @@ def gram(factor: Tensor) -> Tensor:
     Parameters
     ----------
     factor : (..., d, r) Tensor
+        ``O`` or ``V``.
 
     Returns
     -------

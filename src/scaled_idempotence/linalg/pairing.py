@@ -162,7 +162,7 @@ def trained_rank(pairs: Tensor, value_head: Tensor) -> Tensor:
     Parameters
     ----------
     pairs : (H, G) Tensor
-        From `layer_scores`.
+        From `layer_scores`, or another score of all pairings.
     value_head : (H,) Tensor of int64
 
     Returns

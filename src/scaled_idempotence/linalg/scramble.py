@@ -48,19 +48,24 @@ class RankAudit(NamedTuple):
     ratio: Tensor
 
 
-def _generators(batch: tuple[int, ...], seeds: Sequence | int, kind: str, draws: int):
-    """One generator for each head and draw, so that no draw depends on another."""
+def _generators(
+    K: Tensor, seeds: Sequence | int, kind: str, draws: int
+) -> list[np.random.Generator]:
+    """One generator for each core and draw, so that no draw depends on another."""
+    batch = K.shape[:-2]
     if isinstance(seeds, int):
         seeds = [f"{seeds}:{index}" for index in np.ndindex(batch)]
-    seeds = list(seeds)
     n_heads = int(np.prod(batch, dtype=int))
     if len(seeds) != n_heads:
         raise ValueError(
             f"got {len(seeds)} seeds, expected one for each of the {n_heads} cores of a batch of "
             f"shape {batch}; or pass one integer for all"
         )
-    for seed in seeds:
-        yield [np.random.default_rng(draw_seed(seed, kind, draw)) for draw in range(draws)]
+    return [
+        np.random.default_rng(draw_seed(seed, kind, draw))
+        for seed in seeds
+        for draw in range(draws)
+    ]
 
 
 def signed_permutation_scramble(
@@ -81,6 +86,7 @@ def signed_permutation_scramble(
     Returns
     -------
     (..., draws, r, r) Tensor
+        The entries of ``K`` in another order, with other signs.
 
     Raises
     ------
@@ -88,14 +94,12 @@ def signed_permutation_scramble(
         If the number of seeds is not that of the cores.
     """
     K = as_float64(K)
-    batch, r = K.shape[:-2], K.shape[-1]
-    rows, columns, signs = [], [], []
-    for generators in _generators(batch, seeds, "signed permutation", draws):
-        for rng in generators:
-            rows.append(rng.permutation(r))
-            columns.append(rng.permutation(r))
-            signs.append(rng.choice((-1.0, 1.0), size=(2, r)))
-    shape = (*batch, draws)
+    r, rows, columns, signs = K.shape[-1], [], [], []
+    for rng in _generators(K, seeds, "signed permutation", draws):
+        rows.append(rng.permutation(r))
+        columns.append(rng.permutation(r))
+        signs.append(rng.choice((-1.0, 1.0), size=(2, r)))
+    shape = (*K.shape[:-2], draws)
     rows = torch.from_numpy(np.array(rows)).view(*shape, r, 1).expand(*shape, r, r)
     columns = torch.from_numpy(np.array(columns)).view(*shape, 1, r).expand(*shape, r, r)
     signs = torch.from_numpy(np.array(signs)).view(*shape, 2, r)
@@ -135,18 +139,20 @@ def haar_scramble(K: Tensor | np.ndarray, draws: int = 2, seeds: Sequence | int 
     Returns
     -------
     (..., draws, r, r) Tensor
+        With the singular values of ``K`` to rounding.
 
     Raises
     ------
     ValueError
-        If the number of seeds is not that of the cores.
+        If there is not one seed a core.
     """
     K = as_float64(K)
-    batch, r = K.shape[:-2], K.shape[-1]
-    generators = [g for head in _generators(batch, seeds, "haar", draws) for g in head]
+    generators = _generators(K, seeds, "haar", draws)
     # Left and right come out of one generator in turn, so they are drawn in two calls.
-    left = haar_orthogonal(r, generators).view(*batch, draws, r, r)
-    right = haar_orthogonal(r, generators).view(*batch, draws, r, r)
+    left, right = (
+        haar_orthogonal(K.shape[-1], generators).view(*K.shape[:-2], draws, *K.shape[-2:])
+        for _ in range(2)
+    )
     return left @ K[..., None, :, :] @ right.mT
 
 

@@ -115,8 +115,7 @@ def kernel_angles(
     Parameters
     ----------
     O_left, O_right, V : (..., d, r) Tensor or ndarray
-        Finite output factors of the two, and the value factor that they share; leading dimensions
-        broadcast.
+        As for `range_angles`.
 
     Returns
     -------

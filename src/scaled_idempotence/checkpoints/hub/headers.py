@@ -78,6 +78,7 @@ def parse_header(text: bytes, file: str, size: int, where: str) -> dict[str, Sto
     Returns
     -------
     dict of str to Stored
+        By tensor.
 
     Raises
     ------
@@ -153,6 +154,7 @@ def read_headers(commit: Commit) -> dict[str, Stored]:
     Returns
     -------
     dict of str to Stored
+        By tensor; of sharded weights each is in the shard that the index says.
 
     Raises
     ------
