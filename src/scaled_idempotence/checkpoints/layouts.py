@@ -25,7 +25,7 @@ from .storage import (
     ValueWeights,
 )
 
-SEPARATE = Separate()
+SEPARATE, BY_SIZE, BY_GROUP = Separate(), FusedBySize(), FusedByGroup()
 
 
 def _row(
@@ -53,10 +53,6 @@ def _falcon_value_heads(config: Any) -> int:
     return 1 if config.multi_query else config.num_attention_heads
 
 
-def _bigcode_value_heads(config: Any) -> int:
-    return 1 if config.multi_query else config.num_attention_heads
-
-
 def _layer_norm(name: str, **options: Any) -> Norm:
     return Norm(f"{name}.weight", centred=True, **options)
 
@@ -66,15 +62,16 @@ POST_NORM = "no norm feeds the attention; only the gain of the norm after it is 
 LATENT_NORM = (
     "the norm inside the values leaves a scale that depends on the token; T is defined up to it"
 )
+FIRST_BARE = "layer 0 has no norm before the attention"
 SELF_ONLY = "self-attention only"
 RMS = "layers.{layer}.input_layernorm.weight"
 SELF = "layers.{layer}.self_attn."
 LAYER_NORM = Norm(RMS, centred=True)
-NORM_1 = _layer_norm("encoder.layers.{layer}.layer_norm1")
 OWN_NORM = "layers.{layer}.self_attn_layer_norm"
 AFTER = "layers.{layer}.post_attention_layernorm.weight"
-BERT = "encoder.layer.{layer}.attention."
-H_ATTN, H_SELF = "h.{layer}.attn.", "h.{layer}.self_attention."
+SELF_ATTENTION = ("self_attention.", "query_key_value", "dense", BY_GROUP)
+FALCON = Keys(n_value_heads=_falcon_value_heads)
+BIGCODE = Keys(n_value_heads=lambda config: 1 if config.multi_query else config.num_attention_heads)
 
 
 def _llama_like(
@@ -90,10 +87,20 @@ def _llama_like(
     return _row(family, types, module, value, output, order, **options)
 
 
-def _gpt_like(family: str, types: str, module: str, *weights: Any, **options: Any) -> Layout:
+def _gpt_like(
+    family: str,
+    types: str,
+    module: str,
+    value: str,
+    output: str,
+    order: RowOrder = SEPARATE,
+    block: str = "h.{layer}.",
+    norm: str = "ln_1",
+    **options: Any,
+) -> Layout:
     prefixes = ("transformer.", "", "language_model.transformer.")
-    options = {"norm_before": _layer_norm("h.{layer}.ln_1"), "prefixes": prefixes} | options
-    return _row(family, types, module, *weights, **options)
+    options = {"norm_before": _layer_norm(block + norm), "prefixes": prefixes} | options
+    return _row(family, types, block + module, value, output, order, **options)
 
 
 def _bert_like(
@@ -102,7 +109,7 @@ def _bert_like(
     prefix: str,
     value: str = "self.value",
     output: str = "output.dense",
-    module: str = BERT,
+    module: str = "encoder.layer.{layer}.attention.",
     **options: Any,
 ) -> Layout:
     options = {"norm_remark": POST_LN, "prefixes": ("", prefix)} | options
@@ -169,16 +176,16 @@ _TRANSFORMERS: tuple[Layout, ...] = (
         norm_before=_layer_norm(OWN_NORM),
     ),
     # Fused decoders.
-    _llama_like("Phi-3", "phi3", "qkv_proj", order=FusedBySize()),
+    _llama_like("Phi-3", "phi3", "qkv_proj", order=BY_SIZE),
     _llama_like(
-        "Persimmon", "persimmon", "query_key_value", "dense", FusedByGroup(), norm_before=LAYER_NORM
+        "Persimmon", "persimmon", "query_key_value", "dense", BY_GROUP, norm_before=LAYER_NORM
     ),
     _llama_like(
         "GPT-NeoX",
         "gpt_neox",
         "query_key_value",
         "dense",
-        FusedByGroup(),
+        BY_GROUP,
         "layers.{layer}.attention.",
         prefixes=("gpt_neox.", "", "model."),
         norm_before=LAYER_NORM,
@@ -194,59 +201,27 @@ _TRANSFORMERS: tuple[Layout, ...] = (
         keys=Keys(d_head="v_head_dim", n_value_heads="num_attention_heads"),
         remark=LATENT_NORM,
     ),
-    _gpt_like("GPT-2", "gpt2", H_ATTN, "c_attn", "c_proj", FusedBySize(), transposed=True),
-    _gpt_like(
-        "GPTBigCode",
-        "gpt_bigcode",
-        H_ATTN,
-        "c_attn",
-        "c_proj",
-        FusedByGroup(),
-        keys=Keys(n_value_heads=_bigcode_value_heads),
-    ),
-    _gpt_like("GPT-Neo", "gpt_neo", H_ATTN + "attention.", "v_proj", "out_proj"),
-    _gpt_like("GPT-J", "gptj", H_ATTN, "v_proj", "out_proj"),
-    _gpt_like("CodeGen", "codegen", H_ATTN, "qkv_proj", "out_proj", FusedInBlocks()),
-    _gpt_like(
-        "BLOOM",
-        "bloom",
-        H_SELF,
-        "query_key_value",
-        "dense",
-        FusedByGroup(),
-        norm_before=_layer_norm("h.{layer}.input_layernorm"),
-    ),
+    _gpt_like("GPT-2", "gpt2", "attn.", "c_attn", "c_proj", BY_SIZE, transposed=True),
+    _gpt_like("GPTBigCode", "gpt_bigcode", "attn.", "c_attn", "c_proj", BY_GROUP, keys=BIGCODE),
+    _gpt_like("GPT-Neo", "gpt_neo", "attn.attention.", "v_proj", "out_proj"),
+    _gpt_like("GPT-J", "gptj", "attn.", "v_proj", "out_proj"),
+    _gpt_like("CodeGen", "codegen", "attn.", "qkv_proj", "out_proj", FusedInBlocks()),
+    _gpt_like("BLOOM", "bloom", *SELF_ATTENTION, norm="input_layernorm"),
     # Two norms in parallel, one of them the attention's, or one for both branches.
     *(
-        _gpt_like(
-            "Falcon",
-            "falcon",
-            H_SELF,
-            "query_key_value",
-            "dense",
-            FusedByGroup(),
-            norm_before=_layer_norm("h.{layer}." + norm),
-            keys=Keys(n_value_heads=_falcon_value_heads),
-        )
+        _gpt_like("Falcon", "falcon", *SELF_ATTENTION, norm=norm, keys=FALCON)
         for norm in ("ln_attn", "input_layernorm")
     ),
-    _gpt_like(
-        "MPT",
-        "mpt",
-        "blocks.{layer}.attn.",
-        "Wqkv",
-        "out_proj",
-        FusedBySize(),
-        norm_before=_layer_norm("blocks.{layer}.norm_1"),
-    ),
+    _gpt_like("MPT", "mpt", "attn.", "Wqkv", "out_proj", BY_SIZE, "blocks.{layer}.", norm="norm_1"),
     _gpt_like(
         "DBRX",
         "dbrx",
-        "blocks.{layer}.norm_attn_norm.attn.",
+        "attn.",
         "Wqkv",
         "out_proj",
-        FusedBySize(),
-        norm_before=_layer_norm("blocks.{layer}.norm_attn_norm.norm_1"),
+        BY_SIZE,
+        "blocks.{layer}.norm_attn_norm.",
+        norm="norm_1",
         keys=Keys(n_value_heads="attn_config.kv_n_heads"),
     ),
     # Encoders.
@@ -293,10 +268,10 @@ _TRANSFORMERS: tuple[Layout, ...] = (
         "layers.{layer}.attn.",
         "Wqkv",
         "Wo",
-        FusedBySize(),
+        BY_SIZE,
         prefixes=("model.", ""),
         norm_before=_layer_norm("layers.{layer}.attn_norm", from_layer=1),
-        norm_remark="layer 0 has no norm before the attention",
+        norm_remark=FIRST_BARE,
     ),
     # Towers and stacks; the first of an architecture is the default.
     *(
@@ -307,7 +282,7 @@ _TRANSFORMERS: tuple[Layout, ...] = (
             "encoder.",
             keys=Keys(within=within.format(part=part)),
             prefixes=(f"{part}_model.", f"model.{part}_model." if within else ""),
-            norm_before=NORM_1,
+            norm_before=_layer_norm("encoder.layers.{layer}.layer_norm1"),
         )
         for types, within in (
             ("clip siglip", "{part}_config"),
@@ -359,10 +334,18 @@ _TRANSFORMERS: tuple[Layout, ...] = (
 # What llama.cpp makes of the files above: it undoes interleaving and transposition, and adds the
 # 1 of Gemma's, Nemotron's and Qwen3-Next's gains.
 BLK = "blk.{layer}."
-GGUF_QKV = Linear(BLK + "attn_qkv.weight", FusedBySize())
+GGUF_QKV = Linear(BLK + "attn_qkv.weight", BY_SIZE)
 GGUF_NORM = Norm(BLK + "attn_norm.weight")
 GGUF_LAYER_NORM = _layer_norm(BLK + "attn_norm")
 GGUF_AFTER = Norm(BLK + "post_attention_norm.weight")
+GGUF_FUSED = {
+    "gpt2": "GPT-2",
+    "gptneox": "GPT-NeoX",
+    "bloom": "BLOOM",
+    "mpt": "MPT",
+    "starcoder": "GPTBigCode",
+    "dbrx": "DBRX",
+}
 
 
 def _gguf(
@@ -411,14 +394,7 @@ _GGUF: tuple[Layout, ...] = (
     _gguf("GPT-J", "gptj", norm_before=GGUF_LAYER_NORM),
     *(
         _gguf(family, name, GGUF_QKV, norm_before=GGUF_LAYER_NORM)
-        for family, name in (
-            ("GPT-2", "gpt2"),
-            ("GPT-NeoX", "gptneox"),
-            ("BLOOM", "bloom"),
-            ("MPT", "mpt"),
-            ("GPTBigCode", "starcoder"),
-            ("DBRX", "dbrx"),
-        )
+        for name, family in GGUF_FUSED.items()
     ),
     *(
         _gguf("Falcon", "falcon", GGUF_QKV, norm_before=_layer_norm(BLK + norm))
@@ -442,7 +418,7 @@ _GGUF: tuple[Layout, ...] = (
         "modern-bert",
         GGUF_QKV,
         norm_before=_layer_norm(BLK + "attn_norm", from_layer=1),
-        norm_remark="layer 0 has no norm before the attention",
+        norm_remark=FIRST_BARE,
     ),
     *(
         _gguf(

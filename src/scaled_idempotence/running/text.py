@@ -136,11 +136,7 @@ def text_inputs(
 
 
 def segments(
-    running: RunningModel,
-    text: TextSource,
-    n_segments: int,
-    length: int,
-    stride: int = STRIDE,
+    running: RunningModel, text: TextSource, n_segments: int, length: int, stride: int = STRIDE
 ) -> Segments:
     """Cut segments out of a text.
 
