@@ -84,7 +84,7 @@ def write(
     names = gguf.get_tensor_name_map(number, 8)
     H, G, r, d = _sizes(opened)
     writer = gguf.GGUFWriter(path, arch)
-    n_layers = opened._h.n_layers
+    n_layers = opened.hyperparameters.n_layers
     if arch == "t5":
         writer.add_block_count(config["num_layers"])
         writer.add_decoder_block_count(config["num_decoder_layers"])

@@ -337,8 +337,8 @@ def test_fault_10_nothing_depends_on_signs_or_order_of_singular_vectors(llama):
 def test_fault_11_opening_reads_nothing_and_a_layer_reads_only_its_own(llama):
     opened = si.open_model(llama)
     asked = []
-    read = opened._reader.read
-    opened._reader.read = lambda name, rows=None: asked.append((name, rows)) or read(name, rows)
+    read = opened.reader.read
+    opened.reader.read = lambda name, rows=None: asked.append((name, rows)) or read(name, rows)
     opened[1]
     assert asked == [(f"layers.1.self_attn.{n}_proj.weight", None) for n in "vo"]
 

@@ -67,15 +67,16 @@ def test_a_layer_reads_what_wanted_says_and_no_more(name, tmp_path):
     """Of fused weights the rows of V alone, where they are contiguous."""
     opened = si.open_model(tiny.make(name), norm="folded", part=CASES[name].part)
     asked = []
-    read = opened._reader.read
+    read = opened.reader.read
 
     def spy(tensor, rows=None):
         asked.append((tensor, rows))
         return read(tensor, rows)
 
-    opened._reader.read = spy
+    opened.reader.read = spy
     opened[len(opened) - 1]
-    wanted = assembly.wanted(opened.layout, opened._prefix, opened._h, opened.layers[-1], "folded")
+    h, last = opened.hyperparameters, opened.layers[-1]
+    wanted = assembly.wanted(opened.layout, opened.prefix, h, last, "folded")
     assert asked == wanted
     values = wanted[0]
     r, G = opened.d_head, opened.n_value_heads

@@ -17,7 +17,7 @@ import scaled_idempotence as si
 from scaled_idempotence import cli
 from scaled_idempotence.checkpoints import registry
 from scaled_idempotence.checkpoints.hub import client as hub_client
-from scaled_idempotence.checkpoints.hub import folder, headers, opening, packed
+from scaled_idempotence.checkpoints.hub import folder, headers, packed, repository
 from scaled_idempotence.checkpoints.hub.client import read_range
 from scaled_idempotence.checkpoints.hub.folder import Range
 from scaled_idempotence.checkpoints.hub.headers import Stored
@@ -200,7 +200,7 @@ def test_gains_are_added_to_a_layer_that_is_there(server, empty_cache, whole):
 def test_only_the_rows_of_a_fused_tensor_are_read(server, empty_cache, whole):
     """A part of a tensor is a range of bytes, and a neighbour is brought by the same request."""
     server.push(REPO, whole)
-    reader, _ = opening.open_hub(REPO)
+    reader, _ = repository.open_hub(REPO)
     name = "layers.1.self_attn.q_proj.weight"
     stored = load_file(whole / "model.safetensors")[name]
     server.forget()
@@ -878,7 +878,7 @@ def test_the_registry_has_the_papers_shapes():
     assert sum(registry.MODELS[n].n_layers for n in nine) == 268
     assert sum(registry.MODELS[n].n_layers * registry.MODELS[n].n_heads for n in nine) == 7304
     for model in registry.MODELS.values():
-        assert opening.is_repo_id(model.repo)
+        assert repository.is_repo_id(model.repo)
         assert model.topology == ("MHA" if model.n_heads == model.n_value_heads else "GQA")
     assert {
         registry.lineage_of(registry.MODELS[n].repo) is not None

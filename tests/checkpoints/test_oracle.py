@@ -230,7 +230,7 @@ def test_faults_2_and_3_the_oracle_notices_a_wrong_split(mutation, saved, monkey
     tried = 0
     for name in FUSED:
         opened = si.open_model(saved(name)[0])
-        row, h = opened.layout, opened._h
+        row, h = opened.layout, opened.hyperparameters
         order = MUTATIONS[mutation](row.value.order)
         # Some splits are two names of the same rows: one query head, or one value head, a group.
         if order.starts(h) != row.value.order.starts(h):
@@ -293,7 +293,7 @@ def test_fault_8_the_centring_stands_before_the_gain(saved):
     folder, runs = saved("cohere")
     opened = si.open_model(folder)
     factors = opened[0]
-    gain = opened._reader.read("layers.0.input_layernorm.weight")
+    gain = opened.reader.read("layers.0.input_layernorm.weight")
     exchanged = gain[:, None] * (factors.V - factors.V.mean(1, keepdim=True))
     with pytest.raises(AssertionError):
         check_folded(replace(factors, V=exchanged), runs[0])

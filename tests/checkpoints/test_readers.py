@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import scaled_idempotence as si
-from scaled_idempotence.checkpoints.gguf_file import GGUFFile, _HeaderReader
+from scaled_idempotence.checkpoints.gguf_file import GGUFFile, HeaderReader
 from scaled_idempotence.errors import CheckpointError
 from tests.checkpoints import tiny
 
@@ -80,7 +80,7 @@ def test_stored_precisions_become_float64(llama, dtype):
 
 
 def test_the_short_cut_through_the_header_reads_what_gguf_reads(llama_gguf):
-    fast, full = _HeaderReader(llama_gguf), gguf.GGUFReader(llama_gguf)
+    fast, full = HeaderReader(llama_gguf), gguf.GGUFReader(llama_gguf)
     assert fast.fields.keys() == full.fields.keys()
     for key, field in full.fields.items():
         if not key.startswith("tokenizer."):

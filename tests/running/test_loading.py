@@ -7,7 +7,7 @@ import transformers
 import scaled_idempotence as si
 from scaled_idempotence.checkpoints.module import LiveModule
 from scaled_idempotence.errors import CannotRun
-from scaled_idempotence.running import loading as r
+from scaled_idempotence.running import hooks
 from tests.checkpoints.tiny import make
 from tests.running import models as tiny
 
@@ -30,7 +30,7 @@ def test_the_projections_input_and_weights_rebuild_its_output(name):
     outputs = []
     one = running.projections[1]
     handle = one.module.register_forward_hook(lambda m, a, out: outputs.append(out))
-    with r.projection_inputs(running) as seen:
+    with hooks.projection_inputs(running) as seen:
         running.hidden(tiny.tokens())
     handle.remove()
     (z,) = seen[1]
@@ -50,7 +50,7 @@ def test_zeroing_every_head_leaves_the_bias_alone(name):
     one = running.projections[0]
     outputs = []
     handle = one.module.register_forward_hook(lambda m, a, out: outputs.append(out))
-    with r.patched(running, {(0, h): -one.weights(h).double() for h in range(one.n_heads)}):
+    with hooks.patched(running, {(0, h): -one.weights(h).double() for h in range(one.n_heads)}):
         running.hidden(tiny.tokens())
     handle.remove()
     bias = one.module.bias
@@ -64,7 +64,7 @@ def test_a_change_of_zero_changes_no_bit(name):
     _, running = opened(module)
     before = running.hidden(tiny.tokens())
     changes = {(0, head): 0.0 * running.projections[0].weights(head).double() for head in (0, 2)}
-    with r.patched(running, changes):
+    with hooks.patched(running, changes):
         assert torch.equal(running.hidden(tiny.tokens()), before)
 
 
@@ -79,10 +79,10 @@ def test_everything_is_as_before_after_an_exception():
 
     def interrupted():
         with (
-            r.projection_inputs(running),
-            r.block_outputs(running),
-            r.skipping(blocks, [None] * 3),
-            r.patched(running, changes),
+            hooks.projection_inputs(running),
+            hooks.block_outputs(running),
+            hooks.skipping(blocks, [None] * 3),
+            hooks.patched(running, changes),
         ):
             changed.extend(
                 name for name, x in module.state_dict().items() if not torch.equal(x, before[name])
@@ -103,7 +103,7 @@ def test_the_member_in_the_running_weights_is_idempotent():
     model, running = opened(module)
     layer = model[2]
     change = si.nearest_idempotent(layer.O[3], layer.V[1]) - layer.O[3]
-    with r.patched(running, {(2, 3): change}):
+    with hooks.patched(running, {(2, 3): change}):
         T = running.projections[2].weights(3) @ layer.V[1].mT
         a = torch.trace(layer.V[1].mT @ layer.O[3]) / model.d_head
         assert (T @ T - a * T).norm() < 1e-8 * (a * T).norm()

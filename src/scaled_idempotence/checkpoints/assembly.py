@@ -7,13 +7,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from .reader import Hyperparameters, TensorSlice
-from .schema import (
-    Layout,
-)
-from .storage import (
-    Norm,
-    Shape,
-)
+from .schema import Layout
+from .storage import Norm, Shape
 
 
 def expected_shapes(
@@ -91,8 +86,7 @@ def wanted(
         for spec in norms_of(layout, hyperparameters, layer, norm)
         if spec is not None and spec.weight
     ]
-    number = hyperparameters.stored(layer)
-    return [TensorSlice(prefix + name.format(layer=number), rows) for name, rows in slices]
+    return [TensorSlice(hyperparameters.named(prefix + name, layer), rows) for name, rows in slices]
 
 
 def assemble(

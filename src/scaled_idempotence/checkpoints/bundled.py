@@ -118,8 +118,7 @@ _MODELS = (
                 "config.json", "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41"
             ),
             _from_minilm(
-                "tokenizer.json",
-                "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+                "tokenizer.json", "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
             ),
             _from_minilm(
                 "tokenizer_config.json",

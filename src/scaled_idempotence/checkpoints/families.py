@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .layouts import (
-    LAYOUTS,
-)
-from .schema import (
-    Layout,
-)
+from .layouts import LAYOUTS
+from .schema import Layout
 
 
 # --- for listings ---------------------------------------------------------------------------------

@@ -6,18 +6,10 @@ from collections.abc import Collection, Sequence
 
 from ..errors import CheckpointError
 from .assembly import expected_shapes
-from .layouts import (
-    LAYOUTS,
-    SELF,
-)
+from .layouts import LAYOUTS, SELF
 from .reader import Naming, Reader
-from .schema import (
-    Layout,
-)
-from .storage import (
-    Linear,
-    Separate,
-)
+from .schema import Layout
+from .storage import Linear, Separate
 
 
 # --- looking up -----------------------------------------------------------------------------------
@@ -182,7 +174,7 @@ def assume_layout(reader: Reader) -> tuple[Layout, str] | None:
     def fits(layout: Layout, prefix: str) -> bool:
         for layer in h.layers:
             for template, (shape, _) in expected_shapes(layout, h, layer, "raw").items():
-                name = prefix + template.format(layer=h.stored(layer))
+                name = h.named(prefix + template, layer)
                 if name not in reader.names or reader.shape(name) != shape:
                     return False
         return True

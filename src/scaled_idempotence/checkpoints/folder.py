@@ -7,7 +7,6 @@ import math
 import pickle
 import warnings
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -16,17 +15,13 @@ from torch import Tensor
 from ..errors import CheckpointError
 from .configuration import read_configuration
 from .quantised.scales import read_scaled
+from .reader import Reader
 
 CONFIG = "config.json"
 SAFETENSORS = "model.safetensors"
 PICKLE = "pytorch_model.bin"
 INDEX = ".index.json"
 
-# What safetensors calls its types, in bits.
-BITS = {
-    "F64": 64, "F32": 32, "F16": 16, "BF16": 16, "F8_E4M3": 8, "F8_E5M2": 8,
-    "I64": 64, "I32": 32, "I16": 16, "U8": 8, "I8": 8,
-}  # fmt: skip
 #: What safetensors calls the types that torch knows.
 DTYPES = {
     torch.float64: "F64",
@@ -42,22 +37,12 @@ DTYPES = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
+BITS = {name: 8 * dtype.itemsize for dtype, name in DTYPES.items()}
 
 
-class WeightFile(Protocol):
-    """One file of weights, open."""
-
-    def keys(self) -> list[str]:
-        """Names of its tensors."""
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor, without reading it."""
-
-    def dtype(self, name: str) -> str:
-        """Stored type, as safetensors calls it."""
-
-    def read(self, name: str, rows: tuple[int, int] | None) -> Tensor:
-        """Read a tensor, or a range of its rows, as stored."""
+def stored_type(tensor: Tensor) -> str:
+    """Type of a tensor, as safetensors calls it."""
+    return DTYPES.get(tensor.dtype, str(tensor.dtype))
 
 
 class SafetensorsWeights:
@@ -129,11 +114,15 @@ class PickleWeights:
         return tuple(self._tensors[name].shape)
 
     def dtype(self, name: str) -> str:
-        return DTYPES.get(self._tensors[name].dtype, str(self._tensors[name].dtype))
+        return stored_type(self._tensors[name])
 
     def read(self, name: str, rows: tuple[int, int] | None) -> Tensor:
         tensor = self._tensors[name]
         return tensor if rows is None else tensor[rows[0] : rows[1]]
+
+
+#: One file of weights, open: names, shapes and types without reading, and a tensor or its rows.
+WeightFile = SafetensorsWeights | PickleWeights
 
 
 def _damaged(path: Path, error: Exception) -> CheckpointError:
@@ -176,7 +165,7 @@ def weight_map(index: dict, where: str) -> dict[str, str]:
     return shards
 
 
-class ModelFolder:
+class ModelFolder(Reader):
     """A folder as ``save_pretrained`` writes it, its weights whole or in shards.
 
     Parameters
@@ -194,11 +183,9 @@ class ModelFolder:
         fixes the shapes.
     """
 
-    naming = "transformers"
-
     def __init__(self, folder: Path, part: str | None = None, where: str | None = None):
         self.where = where or str(folder)
-        self._folder = folder
+        self.folder = folder
         found = read_configuration(self._read_json(CONFIG), str(folder / CONFIG), part)
         self.architecture, self.part = found.architecture, found.part
         self.hyperparameters, self.quantisation = found.hyperparameters, found.quantisation
@@ -213,7 +200,7 @@ class ModelFolder:
         self.names = self._file_of.keys()
 
     def _read_json(self, name: str) -> dict:
-        path = self._folder / name
+        path = self.folder / name
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -231,9 +218,9 @@ class ModelFolder:
         # safetensors first: nothing in them can run.
         for single in (SAFETENSORS, PICKLE):
             self._index = single + INDEX
-            if (self._folder / single).is_file():
+            if (self.folder / single).is_file():
                 return [single]
-            if (self._folder / self._index).is_file():
+            if (self.folder / self._index).is_file():
                 return self._shards(self._index)
         raise CheckpointError(
             f"{self.where} holds none of {SAFETENSORS}, {SAFETENSORS}{INDEX}, {PICKLE}, "
@@ -241,14 +228,14 @@ class ModelFolder:
         )
 
     def _shards(self, index: str) -> list[str]:
-        where = str(self._folder / index)
+        where = str(self.folder / index)
         return sorted(set(weight_map(self._read_json(index), where).values()))
 
     def _handle(self, file: str) -> WeightFile:
         if file not in self._open:
             # One file at a time: what was read of a mapped file stays in memory while it is open.
             self._open.clear()
-            path = self._folder / file
+            path = self.folder / file
             kind = SafetensorsWeights if file.endswith(".safetensors") else PickleWeights
             try:
                 self._open[file] = kind(path)
@@ -258,6 +245,9 @@ class ModelFolder:
 
     def _of(self, name: str) -> WeightFile:
         return self._handle(self._file_of[name])
+
+    def pretrained(self) -> tuple[str, dict[str, str | bool]]:
+        return str(self.folder), {"local_files_only": True}
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self._of(name).shape(name)

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from ..errors import CheckpointError
 from .finding import choose_part, rows_of
-from .reader import Hyperparameters
+from .reader import Hyperparameters, Reader
 from .schema import Keys
 
 # Longer arrays in a header are vocabularies, which no analysis of weights needs.
 LONG_ARRAY = 1024
 
 
-class _HeaderReader(gguf.GGUFReader):
+class HeaderReader(gguf.GGUFReader):
     """`gguf.GGUFReader` that steps over vocabularies.
 
     The library makes several Python objects for each token: 20 s for a vocabulary of 262,144,
@@ -27,17 +27,17 @@ class _HeaderReader(gguf.GGUFReader):
     """
 
     def _get_field_parts(self, orig_offs, raw_type):
-        head = struct.Struct("=IQ")
+        head, stored = struct.Struct("=IQ"), self.data.data
         if raw_type != gguf.GGUFValueType.ARRAY or self.byte_order == "S":
             return super()._get_field_parts(orig_offs, raw_type)
-        item_type, count = head.unpack_from(self.data, orig_offs)
+        item_type, count = head.unpack_from(stored, orig_offs)
         if count <= LONG_ARRAY:
             return super()._get_field_parts(orig_offs, raw_type)
         end = orig_offs + head.size
         if item_type == gguf.GGUFValueType.STRING:
             length = struct.Struct("=Q")
             for _ in range(count):
-                end += length.size + length.unpack_from(self.data, end)[0]
+                end += length.size + length.unpack_from(stored, end)[0]
         elif (scalar := self.gguf_scalar_to_np.get(item_type)) is not None:
             end += count * np.dtype(scalar).itemsize
         else:
@@ -45,7 +45,7 @@ class _HeaderReader(gguf.GGUFReader):
         return end - orig_offs, [], [], [gguf.GGUFValueType.ARRAY]
 
 
-class GGUFFile:
+class GGUFFile(Reader):
     """One GGUF file.
 
     Parameters
@@ -62,14 +62,11 @@ class GGUFFile:
 
     naming = "gguf"
 
-    # Each tensor tells its own type, which the library dequantises.
-    quantisation = ""
-
     def __init__(self, path: Path, part: str | None = None):
         self.where = str(path)
         self.path = path
         try:
-            self._file = _HeaderReader(path)
+            self._file = HeaderReader(path)
         except FileNotFoundError:
             raise CheckpointError(f"there is no file {path}") from None
         # A cut file fails wherever its bytes run out: in numpy, in struct, or in an enum.
@@ -151,6 +148,9 @@ class GGUFFile:
             d_key=d_key,
             remark=f"{skipped} of {n_layers} layers have no attention, and no T" * bool(skipped),
         )
+
+    def pretrained(self) -> tuple[str, dict[str, str | bool]]:
+        return str(self.path.parent), {"gguf_file": self.path.name, "local_files_only": True}
 
     def shape(self, name: str) -> tuple[int, ...]:
         # GGUF writes the fastest dimension first.

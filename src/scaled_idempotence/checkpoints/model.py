@@ -6,7 +6,7 @@ import re
 import threading
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -15,7 +15,7 @@ from ..linalg.factors import topology, value_head_index
 from .assembly import assemble, expected_shapes, wanted
 from .finding import assume_layout, find_layout, rows_of
 from .layouts import POST_LN
-from .origin import Recipe
+from .origin import Origin
 from .quantised.scales import check_stored_type, explain_missing, scale_of
 from .reader import Reader, TensorSlice
 from .schema import Layout
@@ -57,6 +57,10 @@ class OVModel:
     name : str
         Short name, used in tables and as a folder's name.
     norm : {"raw", "folded"}
+    reader : Reader
+        Of the checkpoint.
+    hyperparameters : Hyperparameters
+        What the reader found; the numbers that follow are out of them.
     d_model, d_head : int
         Width ``d`` and head dimension ``r``.
     n_layers, n_heads, n_value_heads : int
@@ -67,6 +71,8 @@ class OVModel:
         The stack or tower that is read, where the architecture has several; else empty.
     layout : Layout
         The row of the table that it follows.
+    prefix : str
+        What stands before the row's names of tensors in this checkpoint.
     topology : {"MHA", "GQA", "MQA"}
     architecture : str
         As the checkpoint calls it.
@@ -96,24 +102,22 @@ class OVModel:
         weights_id: str | Callable[[], str] = "",
         license: str = "",
         revision: str = "",
+        origin: Origin | None = None,
     ):
-        if norm not in NORMS:
-            raise ValueError(_wrong_norm(norm))
-        self._reader = reader
+        check_norm(norm)
+        self.reader = reader
         self.name = name
         self.norm = norm
         self.source = reader.where
         self._weights_id = weights_id
         self.license = license
         self.revision = revision
-        self.pin: dict[str, str] = {}
-        # Source, revision, commit and part: what is in a `Recipe`.
-        self._origin: tuple[str, str | None, str | None, str | None] | None = None
+        self._origin = origin
         # Readers keep one file open and may be asked from several threads.
         self._lock = threading.Lock()
         self.architecture = reader.architecture
         self.part = reader.part
-        h = self._h = reader.hyperparameters
+        h = self.hyperparameters = reader.hyperparameters
         self.layers = h.layers
         self.d_model, self.d_head = h.d_model, h.d_head
         self.n_layers, self.n_heads = len(h.layers), h.n_heads
@@ -123,14 +127,14 @@ class OVModel:
         except ValueError as error:
             raise CheckpointError(f"{self.source}: {error}") from None
         self.topology = topology(self.n_heads, self.n_value_heads)
-        self.layout, self._prefix = self._find_layout()
+        self.layout, self.prefix = self._find_layout()
         self.norm_remark = self.layout.norm_remark if h.pre_norm else POST_LN
         self.remark = "; ".join(filter(None, (self.layout.remark, h.remark)))
         for layer in self.layers:
             self._check_layer(layer)
 
     def _find_layout(self) -> tuple[Layout, str]:
-        reader = self._reader
+        reader = self.reader
         if not rows_of(reader.naming, reader.architecture) and (found := assume_layout(reader)):
             layout, prefix = found
             if self.norm == "folded":
@@ -159,7 +163,7 @@ class OVModel:
             reader.architecture,
             reader.part,
             names,
-            self._h.stored_layers,
+            self.hyperparameters.stored_layers,
             reader.where,
         )
 
@@ -170,7 +174,7 @@ class OVModel:
         )
 
     @property
-    def recipe(self) -> Recipe:
+    def origin(self) -> Origin:
         """What another process needs to open this model.
 
         Raises
@@ -183,7 +187,14 @@ class OVModel:
                 f"{self.source} is only in the memory of this process, so no other process can "
                 "read its layers: save it with save_pretrained and open the folder, or use threads"
             )
-        return Recipe(*self._origin, self.norm, self.weights_id)
+        return replace(self._origin, norm=self.norm, weights_id=self.weights_id)
+
+    @property
+    def pin(self) -> dict[str, str]:
+        where = self._origin
+        if where is None or where.commit is None:
+            return {}
+        return {f"{where.source}@{where.revision}": where.commit}
 
     @property
     def weights_id(self) -> str:
@@ -226,8 +237,8 @@ class OVModel:
         with self._lock:
             # Whoever goes through the layers has a bar of their own.
             self.fetch([position], progress=False)
-            parts = [self._reader.read(name, rows) for name, rows in self.slices([position])]
-        O, V = assemble(self.layout, parts, self._h, layer, self.norm)
+            parts = [self.reader.read(name, rows) for name, rows in self.slices([position])]
+        O, V = assemble(self.layout, parts, self.hyperparameters, layer, self.norm)
         return LayerFactors(layer, O, V, self._value_head)
 
     def fetch(self, positions: Iterable[int] | None = None, progress: bool = True) -> None:
@@ -240,44 +251,42 @@ class OVModel:
         progress : bool
             Show a bar that counts bytes.
         """
-        if (prefetch := getattr(self._reader, "prefetch", None)) is not None:
-            prefetch(self.slices(positions), progress)
+        self.reader.prefetch(self.slices(positions), progress)
 
     def slices(self, positions: Iterable[int] | None = None) -> list[TensorSlice]:
         """Tensors, or parts of them, that a survey reads of some layers or of all."""
+        h, norm = self.hyperparameters, self.norm
         return [
             one
             for position in (range(len(self)) if positions is None else positions)
-            for one in wanted(self.layout, self._prefix, self._h, self.layers[position], self.norm)
+            for one in wanted(self.layout, self.prefix, h, self.layers[position], norm)
         ]
 
     def sizes(self) -> tuple[int, int]:
         """Bytes that a survey reads, and bytes of all tensors of the checkpoint."""
         read = sum(self._slice_bytes(part) for part in self.slices())
-        return read, sum(self._reader.n_bytes(name) for name in self._reader.names)
+        return read, sum(self.reader.n_bytes(name) for name in self.reader.names)
 
     def _slice_bytes(self, part: TensorSlice) -> int:
-        read = self._reader.n_bytes(part.name)
+        read = self.reader.n_bytes(part.name)
         if part.rows is not None:
             first, last = part.rows
-            read = read * (last - first) // self._reader.shape(part.name)[0]
-        scale = scale_of(part.name, self._reader.names)
-        return read + (self._reader.n_bytes(scale) if scale else 0)
+            read = read * (last - first) // self.reader.shape(part.name)[0]
+        scale = scale_of(part.name, self.reader.names)
+        return read + (self.reader.n_bytes(scale) if scale else 0)
 
     def dtypes(self) -> list[str]:
         """Stored types of the tensors that a survey reads."""
-        return sorted({self._reader.dtype(name) for name, _ in self.slices()})
+        return sorted({self.reader.dtype(name) for name, _ in self.slices()})
 
     def _check_layer(self, layer: int) -> None:
         """Compare stored with promised shapes: a wrong split gives numbers and no error."""
-        reader = self._reader
-        for template, (shape, meaning) in expected_shapes(
-            self.layout, self._h, layer, self.norm
-        ).items():
-            name = self._prefix + template.format(layer=self._h.stored(layer))
+        reader, h = self.reader, self.hyperparameters
+        for template, (shape, meaning) in expected_shapes(self.layout, h, layer, self.norm).items():
+            name = h.named(self.prefix + template, layer)
             if name not in reader.names:
                 raise CheckpointError(
-                    f"{self.source} lacks {name}, one of its {self._h.n_layers} layers"
+                    f"{self.source} lacks {name}, one of its {h.n_layers} layers"
                     + explain_missing(name, reader.names, reader.quantisation)
                 )
             if reader.naming == "transformers":
@@ -296,5 +305,16 @@ def _stems(names: Collection[str]) -> set[str]:
     return {name.rsplit(".", 1)[0] for name in names}
 
 
-def _wrong_norm(norm: str) -> str:
-    return f"norm is {norm!r}, expected one of {', '.join(map(repr, NORMS))}"
+def check_norm(norm: str) -> None:
+    """Refuse what is neither of the two ways to treat norms.
+
+    Parameters
+    ----------
+    norm : str
+
+    Raises
+    ------
+    ValueError
+    """
+    if norm not in NORMS:
+        raise ValueError(f"norm is {norm!r}, expected one of {', '.join(map(repr, NORMS))}")

@@ -9,11 +9,12 @@ from torch import Tensor
 
 from ..errors import CheckpointError
 from .configuration import read_configuration
-from .folder import DTYPES
+from .folder import stored_type
 from .quantised.scales import read_scaled
+from .reader import Reader
 
 
-class LiveModule:
+class LiveModule(Reader):
     """A `transformers.PreTrainedModel` with its weights, on any device.
 
     Parameters
@@ -35,18 +36,16 @@ class LiveModule:
     its factors of that moment.
     """
 
-    naming = "transformers"
-
     def __init__(self, module: torch.nn.Module, part: str | None = None):
         self.module = module
         self.where = f"a {type(module).__name__} in memory"
-        config = getattr(module, "config", None)
-        if not hasattr(config, "to_dict"):
+        to_dict = getattr(getattr(module, "config", None), "to_dict", None)
+        if to_dict is None:
             raise CheckpointError(
                 f"{self.where} has no configuration of transformers, which says how its weights "
                 "are laid out; pass a transformers.PreTrainedModel"
             )
-        found = read_configuration(config.to_dict(), f"the configuration of {self.where}", part)
+        found = read_configuration(to_dict(), f"the configuration of {self.where}", part)
         self.architecture, self.part = found.architecture, found.part
         self.hyperparameters, self.quantisation = found.hyperparameters, found.quantisation
         self._tensors = _as_saved(module)
@@ -56,11 +55,14 @@ class LiveModule:
         """Give a tensor that shares its memory with the module's own."""
         return self._tensors[name]
 
+    def pretrained(self) -> tuple[str, dict[str, str | bool]]:
+        raise CheckpointError(f"{self.where} is loaded")
+
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self._tensors[name].shape)
 
     def dtype(self, name: str) -> str:
-        return DTYPES.get(self._tensors[name].dtype, str(self._tensors[name].dtype))
+        return stored_type(self._tensors[name])
 
     def n_bytes(self, name: str) -> int:
         return self._tensors[name].numel() * self._tensors[name].element_size()
@@ -85,11 +87,11 @@ class LiveModule:
             if "att" in name.lower() and not self._tensors[name].is_meta:
                 stored = self._read(name, None).contiguous().reshape(-1)
                 digest.update(f"{name} {self.shape(name)} {self.dtype(name)}".encode())
-                digest.update(stored.view(torch.uint8).numpy())
+                digest.update(stored.view(torch.uint8).numpy().data)
         return f"sha256:{digest.hexdigest()}"
 
 
-def _as_saved(module: torch.nn.Module) -> dict[str, Tensor]:
+def _as_saved(module) -> dict[str, Tensor]:
     # Stacked experts and convolutions are left out: undoing their fusion would copy them.
     state = {name: t.detach() for name, t in module.state_dict().items() if t.ndim <= 2}
     try:

@@ -10,11 +10,8 @@ import torch
 
 from ..errors import CheckpointError
 from . import bundled, registry
-from .model import (
-    NORMS,
-    OVModel,
-    _wrong_norm,
-)
+from .model import OVModel, check_norm
+from .origin import Origin
 
 
 def open_model(
@@ -79,14 +76,13 @@ def open_model(
     from .gguf_file import GGUFFile
     from .module import LiveModule
 
-    if norm not in NORMS:
-        raise ValueError(_wrong_norm(norm))  # before anything is fetched
+    check_norm(norm)  # before anything is fetched
     in_memory = isinstance(source, torch.nn.Module)
     name, named_part = ("the model in memory", None) if in_memory else split_part(str(source))
     part, path = part or named_part, Path(name).expanduser()
     on_hub = not in_memory and name not in bundled.BUNDLED and not path.exists()
     if on_hub and (repo := _repo_id(name)):
-        return _open_on_hub(repo, revision, norm, part)
+        return open_on_hub(repo, revision, norm, part)
     if revision is not None:
         raise CheckpointError(
             f"revision {revision!r} of {name}: bundled models and local paths have one revision "
@@ -98,18 +94,15 @@ def open_model(
         return OVModel(_named(Path(name).name, part), reader, norm, reader.content_id)
     if name in bundled.BUNDLED:
         entry = bundled.BUNDLED[name]
-        path = bundled.fetch(entry.name)
-        kind = GGUFFile if path.suffix == ".gguf" else ModelFolder
-        reader = kind(path, part)
-        model = OVModel(entry.name, reader, norm, f"sha256:{entry.sha256}", entry.license)
-        model._origin = (entry.name, None, None, part)
-        return model
-    if path.is_dir():
-        name = _named(path.resolve().name, part)
-        return _at_path(OVModel(name, ModelFolder(path, part), norm, _stamp(path)), path, part)
-    if path.is_file() and path.suffix == ".gguf":
-        name = _named(path.stem, part)
-        return _at_path(OVModel(name, GGUFFile(path, part), norm, _stamp(path)), path, part)
+        path = bundled.fetch(name)
+        kind = ModelFolder if path.is_dir() else GGUFFile
+        origin, weights_id = Origin(name, part), f"sha256:{entry.sha256}"
+        return OVModel(name, kind(path, part), norm, weights_id, entry.license, origin=origin)
+    if path.is_dir() or (path.is_file() and path.suffix == ".gguf"):
+        kind, stem = (ModelFolder, path.resolve().name) if path.is_dir() else (GGUFFile, path.stem)
+        # Absolute: a worker has another working folder.
+        origin = Origin(str(path.resolve()), part)
+        return OVModel(_named(stem, part), kind(path, part), norm, _stamp(path), origin=origin)
     if path.is_file():
         raise CheckpointError(
             f"{path} is a file of no known format; pass a .gguf file, or the folder that holds "
@@ -147,7 +140,7 @@ def _named(name: str, part: str | None) -> str:
 
 
 def _repo_id(name: str) -> str | None:
-    from .hub.opening import is_repo_id
+    from .hub.repository import is_repo_id
 
     if name in registry.MODELS:
         return registry.MODELS[name].repo
@@ -155,26 +148,38 @@ def _repo_id(name: str) -> str | None:
     return name if is_repo_id(name) and not name.endswith((".gguf", ".safetensors")) else None
 
 
-def _at_path(model: OVModel, path: Path, part: str | None) -> OVModel:
-    # Absolute: a worker has another working folder.
-    model._origin = (str(path.resolve()), None, None, part)
-    return model
-
-
-def _open_on_hub(
+def open_on_hub(
     repo: str, revision: str | None, norm: str, part: str | None, sha: str | None = None
 ) -> OVModel:
+    """Open a model on the hub, as it is there now or as it was.
+
+    Parameters
+    ----------
+    repo : str
+        ``org/name``.
+    revision, norm, part
+        As for `open_model`.
+    sha : str, optional
+        The commit that the revision was; the hub is asked for it if left out.
+
+    Returns
+    -------
+    OVModel
+
+    Raises
+    ------
+    CheckpointError, FetchError
+        As `open_model`.
+    """
     from .hub.client import DEFAULT_REVISION
-    from .hub.opening import open_hub
+    from .hub.repository import open_hub
 
     revision = revision or DEFAULT_REVISION
     reader, sha = open_hub(repo, sha or revision, part)
     shown = "" if revision == DEFAULT_REVISION else revision
     name = _named(registry.short_name(repo), part)
-    model = OVModel(name, reader, norm, f"commit:{sha}", "", shown)
-    model.pin = {f"{repo}@{revision}": sha}
-    model._origin = (repo, revision, sha, part)
-    return model
+    origin = Origin(repo, part, revision, sha)
+    return OVModel(name, reader, norm, f"commit:{sha}", "", shown, origin)
 
 
 def _stamp(path: Path) -> str:

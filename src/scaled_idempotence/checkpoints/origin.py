@@ -14,50 +14,51 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Origin:
     """How to open a model that another process has open; small, and can be pickled.
 
     Parameters
     ----------
     source : str
         Bundled name, absolute path, or ``org/name`` on the hub.
-    revision : str or None
+    part : str, optional
+    revision : str, optional
         On the hub.
-    commit : str or None
+    commit : str, optional
         What the revision was.
-    part : str or None
-    norm : str
+    norm : {"raw", "folded"}
     weights_id : str
         As `OVModel.weights_id`, which must come out the same.
     """
 
     source: str
-    revision: str | None
-    commit: str | None
-    part: str | None
-    norm: str
-    weights_id: str
+    part: str | None = None
+    revision: str | None = None
+    commit: str | None = None
+    norm: str = "raw"
+    weights_id: str = ""
 
     # A worker that computes many layers of a model opens it once.
-    @lru_cache(maxsize=2)  # noqa: B019 (recipes are small, and few)
+    @lru_cache(maxsize=2)  # noqa: B019 (origins are small, and few)
     def open(self) -> OVModel:
         """Open the model.
 
         Returns
         -------
         OVModel
+            One for all calls in this process.
 
         Raises
         ------
         CheckpointError
             If it is not here, or has other weights.
         """
-        from .opening import _open_on_hub, open_model
+        from .opening import open_model, open_on_hub
 
         if self.commit is None:
             model = open_model(self.source, norm=self.norm, part=self.part)
         else:
-            model = _open_on_hub(self.source, self.revision, self.norm, self.part, self.commit)
+            model = open_on_hub(self.source, self.revision, self.norm, self.part, self.commit)
         if model.weights_id != self.weights_id:
             raise CheckpointError(
                 f"{model.source} on {platform.node()} has the weights {model.weights_id}, expected "

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
@@ -66,12 +67,12 @@ class Hyperparameters:
         if not self.stored_layers:
             object.__setattr__(self, "stored_layers", self.layers)
 
-    def stored(self, layer: int) -> int:
-        """Give the number under which the file keeps a layer."""
-        return self.stored_layers[self.layers.index(layer)]
+    def named(self, template: str, layer: int) -> str:
+        """Fill the number under which the file keeps a layer into the template of a name."""
+        return template.format(layer=self.stored_layers[self.layers.index(layer)])
 
 
-class Reader(Protocol):
+class Reader(ABC):
     """One checkpoint in one file format.
 
     Attributes
@@ -92,21 +93,32 @@ class Reader(Protocol):
     """
 
     where: str
-    naming: Naming
+    naming: Naming = "transformers"
     architecture: str
     part: str
-    quantisation: str
+    quantisation: str = ""
     hyperparameters: Hyperparameters
     names: Collection[str]
 
+    @abstractmethod
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a tensor, without reading it."""
 
+    @abstractmethod
     def dtype(self, name: str) -> str:
         """Stored type of a tensor, as the format calls it."""
 
+    @abstractmethod
     def n_bytes(self, name: str) -> int:
         """Stored size of a tensor in bytes."""
 
+    @abstractmethod
     def read(self, name: str, rows: tuple[int, int] | None = None) -> Tensor:
         """Read a tensor, or a range of its rows, in float64 with any scales multiplied in."""
+
+    @abstractmethod
+    def pretrained(self) -> tuple[str, dict[str, str | bool]]:
+        """What ``from_pretrained`` of transformers takes, to load the whole model."""
+
+    def prefetch(self, parts: Iterable[TensorSlice], progress: bool = True) -> None:  # noqa: B027
+        """Bring what is to be read to this machine; local files have nothing to bring."""

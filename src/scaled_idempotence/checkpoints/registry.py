@@ -223,7 +223,7 @@ def lineage_of(repo: str) -> PublicLineage | None:
     Parameters
     ----------
     repo : str
-        ``org/name``.
+        ``org/name``, whatever the revision.
 
     Returns
     -------
@@ -246,7 +246,7 @@ def short_name(repo: str) -> str:
     Parameters
     ----------
     repo : str
-        ``org/name``.
+        ``org/name``, of the paper or not.
 
     Returns
     -------
@@ -270,10 +270,11 @@ def repo_folder(repo: str) -> Path:
     Parameters
     ----------
     repo : str
-        ``org/name``.
+        ``org/name`` on the hub.
 
     Returns
     -------
     Path
+        Whether it is there or not.
     """
     return cache_folder() / "hub" / repo.replace("/", "--")

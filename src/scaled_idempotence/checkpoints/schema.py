@@ -7,11 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .reader import Naming
-from .storage import (
-    Norm,
-    Output,
-    ValueWeights,
-)
+from .storage import Norm, Output, ValueWeights
 
 
 @dataclass(frozen=True)

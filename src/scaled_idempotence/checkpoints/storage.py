@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from .reader import Hyperparameters, TensorSlice
 Shape = tuple[int | None, ...]
 
 
-class RowOrder(Protocol):
+class RowOrder(ABC):
     """Which rows of a stored matrix ``[rows, d]`` are values.
 
     Attributes
@@ -23,20 +24,22 @@ class RowOrder(Protocol):
         How the matrix is fused, in a few words.
     """
 
-    title: str
+    title: ClassVar[str]
 
+    @abstractmethod
     def starts(self, h: Hyperparameters) -> list[int]:
         """First row of each of the ``G`` value heads, whose ``r`` rows are contiguous."""
 
+    @abstractmethod
     def total(self, h: Hyperparameters) -> int:
         """Rows of the whole matrix."""
 
 
 @dataclass(frozen=True)
-class Separate:
+class Separate(RowOrder):
     """A matrix of values only: ``[v_0, v_1, ...]``."""
 
-    title: str = "separate"
+    title = "separate"
 
     def starts(self, h: Hyperparameters) -> list[int]:
         return [g * h.d_head for g in range(h.n_value_heads)]
@@ -46,10 +49,10 @@ class Separate:
 
 
 @dataclass(frozen=True)
-class FusedBySize:
+class FusedBySize(RowOrder):
     """All queries, then all keys, then all values: sizes ``H r, G r, G r``, not thirds."""
 
-    title: str = "fused [Q | K | V]"
+    title = "fused [Q | K | V]"
 
     def starts(self, h: Hyperparameters) -> list[int]:
         first = (h.n_heads + h.n_value_heads) * h.d_head
@@ -60,14 +63,14 @@ class FusedBySize:
 
 
 @dataclass(frozen=True)
-class FusedByGroup:
+class FusedByGroup(RowOrder):
     """Each value group's ``[q ... q, k, v]`` after the other.
 
     With one query head a group this is the per-head ``[q, k, v]`` of GPT-NeoX and BLOOM, with one
     value head the ``[Q | k | v]`` of Falcon-7B.
     """
 
-    title: str = "fused per value group [q .. q, k, v]"
+    title = "fused per value group [q .. q, k, v]"
 
     def starts(self, h: Hyperparameters) -> list[int]:
         rows = (h.n_heads // h.n_value_heads + 2) * h.d_head
@@ -78,11 +81,11 @@ class FusedByGroup:
 
 
 @dataclass(frozen=True)
-class FusedInBlocks:
+class FusedInBlocks(RowOrder):
     """Blocks of heads, each ``[q, v, k]``: CodeGen's relic of four-way model parallelism."""
 
-    blocks: int = 4
-    title: str = "four blocks of fused [Q | V | K]"
+    blocks = 4
+    title = "four blocks of fused [Q | V | K]"
 
     def starts(self, h: Hyperparameters) -> list[int]:
         heads = h.n_heads // self.blocks
@@ -96,10 +99,10 @@ class FusedInBlocks:
 
 
 @dataclass(frozen=True)
-class AfterKeys:
+class AfterKeys(RowOrder):
     """Each head's ``[k, v]`` after the other, with ``d_key`` rows of keys (MLA's ``kv_b_proj``)."""
 
-    title: str = "per head [k, v]"
+    title = "per head [k, v]"
 
     def starts(self, h: Hyperparameters) -> list[int]:
         return [g * (h.d_key + h.d_head) + h.d_key for g in range(h.n_value_heads)]
@@ -150,29 +153,34 @@ def take_values(matrix: Tensor, order: RowOrder, h: Hyperparameters, first: int 
     return torch.stack([matrix[start - first : start - first + h.d_head] for start in starts])
 
 
-class ValueWeights(Protocol):
+class ValueWeights(ABC):
     """How an architecture stores its value factors."""
 
     @property
+    @abstractmethod
     def key(self) -> str:
         """Template of the name by which the layout is recognised."""
 
     @property
+    @abstractmethod
     def title(self) -> str:
         """How it is stored, in a few words."""
 
+    @abstractmethod
     def slices(self, h: Hyperparameters) -> list[TensorSlice]:
         """What is read, under the templates of the names."""
 
+    @abstractmethod
     def shapes(self, h: Hyperparameters) -> dict[str, tuple[Shape, str]]:
         """Shapes that the templates' tensors must have, with their meaning in words."""
 
+    @abstractmethod
     def factors(self, parts: Sequence[Tensor], h: Hyperparameters) -> Tensor:
         """Make ``V`` of shape ``(G, d, r)`` of what `slices` names."""
 
 
 @dataclass(frozen=True)
-class Linear:
+class Linear(ValueWeights):
     """Values among the rows of one matrix ``[out, d]``, or ``[d, out]`` if `transposed` (Conv1D).
 
     Parameters
@@ -222,7 +230,7 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Latent:
+class Latent(ValueWeights):
     """Multi-head latent attention: values are up-projected from a latent that all heads share.
 
     ``V_h^T = up_h diag(gain) down``. The norm between the two leaves a scale that depends on the

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 from ..checkpoints.model import OVModel
-from ..checkpoints.origin import Recipe
+from ..checkpoints.origin import Origin
 from ..errors import ScaledIdempotenceError
 
 #: Address of a Dask scheduler, for processes that cannot be given an executor: notebooks' kernels.
@@ -81,8 +81,8 @@ class Task:
 
     Parameters
     ----------
-    model : OVModel or Recipe
-        Other processes get the recipe, and read the layer themselves.
+    model : OVModel or Origin
+        Other processes get the origin, and read the layer themselves.
     position : int or None
         Of the layer in the model; None for a function of what is prepared.
     part : callable
@@ -94,21 +94,21 @@ class Task:
         Of what is no layer.
     """
 
-    model: OVModel | Recipe
+    model: OVModel | Origin
     position: int | None
     part: Callable[..., object]
     parameters: Mapping[str, object]
     preparation: Preparation | None = None
 
-    def elsewhere(self, recipe: Recipe) -> Task:
+    def elsewhere(self, origin: Origin) -> Task:
         """Make this a task for another process, which prepares for itself."""
         preparation = self.preparation and (*self.preparation[:2], None)
-        return replace(self, model=recipe, preparation=preparation)
+        return replace(self, model=origin, preparation=preparation)
 
     def read(self) -> object:
         """Read the layer, or prepare the model."""
         if self.position is not None:
-            model = self.model.open() if isinstance(self.model, Recipe) else self.model
+            model = self.model.open() if isinstance(self.model, Origin) else self.model
             return model[self.position]
         prepare, parameters, context = self.preparation
         if context is not None:
@@ -126,8 +126,8 @@ class Task:
 
 # A worker computes several parts of a model one after another.
 @lru_cache(maxsize=1)
-def _prepared(prepare: Callable[..., object], recipe: Recipe, parameters: tuple) -> object:
-    return prepare(recipe.open(), **dict(parameters))
+def _prepared(prepare: Callable[..., object], origin: Origin, parameters: tuple) -> object:
+    return prepare(origin.open(), **dict(parameters))
 
 
 def computed(tasks: Sequence[Task], executor: Executor | None) -> Iterator[tuple[int, object]]:
@@ -171,8 +171,8 @@ def _here(tasks: Sequence[Task]) -> Iterator[tuple[int, object]]:
 
 def _elsewhere(executor: Executor, tasks: Sequence[Task]) -> Iterator[tuple[int, object]]:
     if not isinstance(executor, ThreadPoolExecutor):
-        recipes = {id(task.model): task.model.recipe for task in tasks}
-        tasks = [task.elsewhere(recipes[id(task.model)]) for task in tasks]
+        origins = {id(task.model): task.model.origin for task in tasks}
+        tasks = [task.elsewhere(origins[id(task.model)]) for task in tasks]
     futures = {executor.submit(task.read_and_score): number for number, task in enumerate(tasks)}
     finished = 0
     try:

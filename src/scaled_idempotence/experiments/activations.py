@@ -16,10 +16,11 @@ from ..compute.study import Experiment, Part, Plan, RunOptions
 from ..errors import CannotRun
 from ..linalg.activations import isotropic_inputs, output_response
 from ..linalg.closure import closure_scores
-from ..linalg.scramble import draw_seed
+from ..linalg.draws import draw_seed
 from ..paper import DECILE, STRONG
 from ..progress import progress_bar
-from ..running.loading import MAX_BYTES, projection_inputs, run_model
+from ..running.hooks import projection_inputs
+from ..running.loading import MAX_BYTES, run_model
 from ..running.text import TextSource, segments, text_inputs
 
 QUANTILES = {"q05": 0.05, "q25": 0.25, "q75": 0.75, "q95": 0.95}

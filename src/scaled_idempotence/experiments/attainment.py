@@ -13,6 +13,7 @@ from ..checkpoints.model import LayerFactors, OVModel
 from ..compute.study import Experiment, RunOptions
 from ..linalg.capacity import capacity
 from ..linalg.closure import closure_scores
+from ..linalg.draws import draw_seed
 from ..linalg.orientations import (
     closure_of_orientation,
     orientation_path,
@@ -21,7 +22,7 @@ from ..linalg.orientations import (
     trained_orientation,
 )
 from ..linalg.principal import core_closure, principal_coordinates
-from ..linalg.scramble import draw_seed, signed_permutation_scramble
+from ..linalg.scramble import signed_permutation_scramble
 from ..paper import BLIND_HEADS, PERMUTATION_DRAWS, STRONG
 from ..statistics import hierarchical_gap
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .draws import draw_seed
 from .factors import as_float64, check_factors, gram, return_core
-from .scramble import draw_seed
 
 
 class OutputResponse(NamedTuple):

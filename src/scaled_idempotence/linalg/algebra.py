@@ -11,19 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .closure import (
-    NOT_FINITE,
-    OK,
-    STATUS_REASONS,
-    ClosureScores,
-)
-from .factors import as_float64, check_factors, finite_heads
+from .closure import NOT_FINITE, OK, STATUS_REASONS, ClosureScores, trace
+from .factors import as_float64, check_factors, finite_heads, over_transpose
 from .pairing import trained_rank
-from .subspaces import (
-    _full_rank_qr,
-    _numerical_rank,
-    read_gauge,
-)
+from .subspaces import full_rank_qr, numerical_rank, read_gauge
 
 #: What `AnchorScores.status` says, by its value: that of the head's closure, or its V's rank.
 ANCHOR_REASONS = (*STATUS_REASONS, "V does not have full column rank, so P_V and A_V do not exist")
@@ -96,8 +87,7 @@ def dual_basis(V: Tensor | np.ndarray) -> Tensor:
     ValueError
         If a ``V`` is not finite or does not have full column rank.
     """
-    Q, R = _full_rank_qr(V)
-    return _dual_from_qr(Q, R)
+    return over_transpose(*full_rank_qr(V))
 
 
 def algebra_element(
@@ -139,7 +129,7 @@ def algebra_element(
     N, V = check_factors(N, V)
     # as_float64 would pass a Python float through float32.
     a = torch.as_tensor(a, dtype=torch.float64)
-    Q, R = _full_rank_qr(V)
+    Q, R = full_rank_qr(V)
     norm = torch.linalg.matrix_norm
     overlap, size = norm(Q.mT @ N), norm(N)
     if (overlap > 1e-10 * size).any():
@@ -148,7 +138,7 @@ def algebra_element(
             f"V^T N is not zero: N has {worst:.1e} of its norm within the columns of V, and an "
             "element of the algebra has none. Pass free_part(N, V)"
         )
-    return a[..., None, None] * _dual_from_qr(Q, R) + N
+    return a[..., None, None] * over_transpose(Q, R) + N
 
 
 def free_part(X: Tensor | np.ndarray, V: Tensor | np.ndarray) -> Tensor:
@@ -169,7 +159,7 @@ def free_part(X: Tensor | np.ndarray, V: Tensor | np.ndarray) -> Tensor:
         If ``V`` does not have full column rank, or the shapes differ.
     """
     X, V = check_factors(X, V)
-    return _complement(X, _full_rank_qr(V)[0])
+    return _complement(X, full_rank_qr(V)[0])
 
 
 def algebra_parts(O: Tensor | np.ndarray, V: Tensor | np.ndarray) -> AlgebraParts:
@@ -199,12 +189,12 @@ def algebra_parts(O: Tensor | np.ndarray, V: Tensor | np.ndarray) -> AlgebraPart
     O, V = check_factors(O, V)
     if not finite_heads(O, V).all():
         raise ValueError("O or V holds weights that are not finite; leave those heads out")
-    Q, R = _full_rank_qr(V)
+    Q, R = full_rank_qr(V)
     W = O @ R.mT
     core = Q.mT @ W
-    a = _trace(core) / O.shape[-1]
+    a = trace(core) / O.shape[-1]
     N = _complement(O, Q)
-    remainder = O - N - a[..., None, None] * _dual_from_qr(Q, R)
+    remainder = O - N - a[..., None, None] * over_transpose(Q, R)
     return AlgebraParts(a, N, remainder, *_energies(W, Q, core, a))
 
 
@@ -217,7 +207,7 @@ def nearest_idempotent(O: Tensor | np.ndarray, V: Tensor | np.ndarray) -> Tensor
     Parameters
     ----------
     O, V : (..., d, r) Tensor or ndarray
-        Finite factors, ``V`` of full column rank; leading dimensions broadcast.
+        As for `algebra_parts`.
 
     Returns
     -------
@@ -227,7 +217,7 @@ def nearest_idempotent(O: Tensor | np.ndarray, V: Tensor | np.ndarray) -> Tensor
     Raises
     ------
     ValueError
-        If a ``V`` does not have full column rank, weights are not finite, or the shapes differ.
+        As `algebra_parts`: for a deficient ``V``, weights that are not finite, other shapes.
 
     See Also
     --------
@@ -252,7 +242,7 @@ def in_algebra(O: Tensor | np.ndarray, V: Tensor | np.ndarray, rtol: float = 1e-
     Parameters
     ----------
     O, V : (..., d, r) Tensor or ndarray
-        Finite factors, ``V`` of full column rank; leading dimensions broadcast.
+        As for `algebra_parts`.
     rtol : float
         Largest ratio of the remainder to ``|T|``.
 
@@ -263,7 +253,7 @@ def in_algebra(O: Tensor | np.ndarray, V: Tensor | np.ndarray, rtol: float = 1e-
     Raises
     ------
     ValueError
-        If a ``V`` does not have full column rank, weights are not finite, or the shapes differ.
+        As `algebra_parts`: for a deficient ``V``, weights that are not finite, other shapes.
 
     Notes
     -----
@@ -281,11 +271,9 @@ def anchor_scores(O: Tensor, V: Tensor, value_head: Tensor, closure: ClosureScor
     Parameters
     ----------
     O : (H, d, r) Tensor
-        Output factors, one a query head.
     V : (G, d, r) Tensor
-        Value factors, one a value head.
     value_head : (H,) Tensor of int64
-        ``g(h)``, the value head that each query head reads.
+        Factors of the layer and ``g(h)``, as `layer_scores` takes them.
     closure : ClosureScores (H,)
         Of the trained heads; where it is not defined, neither is anything here.
 
@@ -305,11 +293,11 @@ def anchor_scores(O: Tensor, V: Tensor, value_head: Tensor, closure: ClosureScor
     finite = finite_heads(O, V[value_head])
     V_finite = V.isfinite().all(-1).all(-1)
     V = V.nan_to_num(0.0, 0.0, 0.0)
-    full = V_finite & (_numerical_rank(V) == r)
+    full = V_finite & (numerical_rank(V) == r)
     own = read_gauge(O.nan_to_num(0.0, 0.0, 0.0), V[value_head])
     Q = torch.linalg.qr(V).Q
     core = own.Q.mT @ own.W
-    anchor, oblique, remainder = _energies(own.W, own.Q, core, _trace(core) / r)
+    anchor, oblique, remainder = _energies(own.W, own.Q, core, trace(core) / r)
     size = own.W.square().sum((-2, -1)) * r
     # <W Q^T, Q_g Q_g^T> = <Q_g^T W, Q_g^T Q>, one value head at a time: r x r cores of H heads.
     columns = [
@@ -333,10 +321,6 @@ def anchor_scores(O: Tensor, V: Tensor, value_head: Tensor, closure: ClosureScor
     )
 
 
-def _trace(X: Tensor) -> Tensor:
-    return X.diagonal(dim1=-2, dim2=-1).sum(-1)
-
-
 def _complement(X: Tensor, Q: Tensor) -> Tensor:
     """``(I - Q Q^T) X``, twice: once leaves rounding of the size of ``X`` within the range of Q."""
     for _ in range(2):
@@ -351,8 +335,3 @@ def _energies(W: Tensor, Q: Tensor, core: Tensor, a: Tensor) -> tuple[Tensor, Te
     off = core - a[..., None, None] * torch.eye(r, dtype=torch.float64)
     oblique = (W - Q @ core).square().sum((-2, -1))
     return r * a**2 / size, oblique / size, off.square().sum((-2, -1)) / size
-
-
-def _dual_from_qr(Q: Tensor, R: Tensor) -> Tensor:
-    """``C_V = Q R^-T`` of ``V = Q R``."""
-    return torch.linalg.solve_triangular(R.mT, Q, upper=False, left=False)

@@ -34,7 +34,6 @@ several threads (https://github.com/pytorch/pytorch/issues/142815).
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +44,7 @@ import torch
 from torch import Tensor
 
 from .ascent import ascend, padded
+from .draws import haar_of_normal, start_seed
 from .orientations import (
     check_spectrum,
     closure_of_orientation,
@@ -169,10 +169,11 @@ def capacity(
     s, c = s.reshape(-1, r), c.reshape(-1, r)
     seeds = _seeds(seed, len(s))
     if trained is not None:
-        trained = tuple(
+        U_L, U_R = (
             _orthogonal(U, (*batch, r, r), f"trained[{k}]").reshape(-1, r, r)
             for k, U in enumerate(trained)
         )
+        trained = U_L, U_R
     names = (*(("trained",) if trained is not None else ()), *_start_names(n_starts))
     defined = (s.amax(-1) > 0) & (c.amax(-1) > 0)
     s, c = s / s.amax(-1, keepdim=True), c / c.amax(-1, keepdim=True)  # P ignores both scales
@@ -253,28 +254,18 @@ def _start_names(n: int) -> tuple[str, ...]:
 def _start(name, s, c, trained, seed, k):
     """Orientation that a start stands for, and the one that its search sets out from."""
     r = len(s)
-    generator = torch.Generator().manual_seed(_mix(seed, name, k))
+    generator = torch.Generator().manual_seed(start_seed(seed, name, k))
     if name == "trained":
         return trained, trained
     if name == "haar":
-        U = _haar(r, generator), _haar(r, generator)
+        left, right = (torch.randn(r, r, generator=generator, dtype=s.dtype) for _ in range(2))
+        U = haar_of_normal(left), haar_of_normal(right)
         return U, U
     # Pairings are stationary: a small turn of either side lets the ascent begin.
     U_L, U_R = (shifted_pairing if name == "shifted" else sorted_pairing)(s, c)
     X = torch.randn(r, r, generator=generator, dtype=s.dtype) * (_KICK / math.sqrt(8 * r))
     turn = torch.matrix_exp(X - X.mT)
     return (U_L, U_R), (U_L @ turn, U_R @ turn)
-
-
-def _mix(*key) -> int:
-    """63-bit seed out of a key, the same on every machine."""
-    return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:8], "big") >> 1
-
-
-def _haar(r: int, generator: torch.Generator) -> Tensor:
-    """Haar-distributed orthogonal matrix: QR with the sign fix."""
-    Q, R = torch.linalg.qr(torch.randn(r, r, generator=generator, dtype=torch.float64))
-    return Q * R.diagonal().sign()
 
 
 def _chunks(jobs: list, names: tuple[str, ...], r: int) -> list[list]:

@@ -16,6 +16,7 @@ from torch import Tensor
 from .factors import (
     EPS,
     as_float64,
+    cancelled,
     check_factors,
     compact_factors,
     finite_heads,
@@ -151,7 +152,7 @@ def closure_scores(O: Tensor | np.ndarray, V: Tensor | np.ndarray) -> ClosureSco
     Parameters
     ----------
     O, V : (..., d, r) Tensor or ndarray
-        Output and value factors; leading dimensions broadcast.
+        Output and value factors of one head or of many; leading dimensions broadcast.
 
     Returns
     -------
@@ -213,9 +214,8 @@ def recompute_cancelling(scores: ClosureScores, O: Tensor, V: Tensor) -> Closure
     poor &= finite_heads(O, V)
     o, v = O.expand(*poor.shape, d, r)[poor], V.expand(*poor.shape, d, r)[poor]
     Q_O, K0, Q_V = compact_factors(o, v)
-    norm = torch.linalg.matrix_norm
     # What orthonormal bases leave of a product that cancels to nothing is rounding, no operator.
-    K0[norm(K0) <= r * EPS * norm(o) * norm(v)] = 0.0
+    K0[cancelled(K0, o, v)] = 0.0
     identity = torch.eye(r, dtype=torch.float64).expand_as(K0)
     again = scores_from_cores(gram(K0), identity, Q_V.mT @ Q_O @ K0, d)
     return ClosureScores(
@@ -282,5 +282,5 @@ def copying_score(M: Tensor | np.ndarray) -> Tensor:
     finite = M.isfinite().all(-1).all(-1)
     eigenvalues = torch.linalg.eigvals(M.nan_to_num(0.0, 0.0, 0.0))
     # Complex eigenvalues of a real matrix pair up, so the sum is real: it is the trace.
-    score = M.diagonal(dim1=-2, dim2=-1).sum(-1) / eigenvalues.abs().sum(-1)
+    score = trace(M) / eigenvalues.abs().sum(-1)
     return torch.where(finite, score.clamp(-1.0, 1.0), torch.nan)

@@ -130,6 +130,7 @@ def gram(factor: Tensor) -> Tensor:
     Parameters
     ----------
     factor : (..., d, r) Tensor
+        ``O`` or ``V``.
 
     Returns
     -------
@@ -189,6 +190,58 @@ def finite_heads(O: Tensor, V: Tensor) -> Tensor:
     # Extremes carry NaN and infinity along, and unlike isfinite they need no copy of a layer.
     finite = (X.amax((-2, -1)).isfinite() & X.amin((-2, -1)).isfinite() for X in (O, V))
     return torch.logical_and(*finite)
+
+
+def cancelled(product: Tensor, O: Tensor, V: Tensor) -> Tensor:
+    """Tell which products ``O V^T`` are nothing but the rounding of what cancels in them.
+
+    Parameters
+    ----------
+    product : (..., n, r) Tensor
+        Any matrix with the norm of ``O V^T``.
+    O, V : (..., d, r) Tensor
+
+    Returns
+    -------
+    (...) Tensor of bool
+    """
+    norm = torch.linalg.matrix_norm
+    return norm(product) <= product.shape[-1] * EPS * norm(O) * norm(V)
+
+
+def above_rounding(s: Tensor, width: int) -> Tensor:
+    """Tell which singular values count for the numerical rank: those above ``width eps s_max``.
+
+    Parameters
+    ----------
+    s : (..., r) Tensor
+        Descending.
+    width : int
+        Larger side of the matrix that they belong to.
+
+    Returns
+    -------
+    (..., r) Tensor of bool
+    """
+    return width * EPS * s[..., :1] < s
+
+
+def over_transpose(X: Tensor, R: Tensor) -> Tensor:
+    """``X R^-T``, as ``C_V = Q R^-T`` of ``V = Q R``.
+
+    Parameters
+    ----------
+    X : (..., n, r) Tensor
+    R : (..., r, r) Tensor
+        Upper triangular.
+
+    Returns
+    -------
+    (..., n, r) Tensor
+    """
+    # A triangular solve, and no general one: batched LU returns wrong numbers for large r on
+    # several threads (pytorch #142815).
+    return torch.linalg.solve_triangular(R.mT, X, upper=False, left=False)
 
 
 def singular_values(O: Tensor | np.ndarray, V: Tensor | np.ndarray) -> Tensor:

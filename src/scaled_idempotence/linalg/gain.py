@@ -16,17 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .closure import (
-    NOT_FINITE,
-    T2_ZERO,
-    T_ZERO,
-    scores_from_cores,
-)
+from .closure import NOT_FINITE, T2_ZERO, T_ZERO, scores_from_cores
 from .factors import EPS, as_float64, check_factors, finite_heads, gram
-from .subspaces import (
-    ReadGauge,
-    read_gauge,
-)
+from .subspaces import ReadGauge, read_gauge
 
 #: What `ActionScores.status` says, by its value. 0 is a pair whose scores are all defined.
 ACTION_REASONS = (
@@ -152,9 +144,9 @@ def next_group_scores(O: Tensor | np.ndarray, V: Tensor | np.ndarray) -> ActionS
         raise ValueError(f"O has shape {tuple(O.shape)}; it must be [..., G, S, d, r]")
     *groups, S = O.shape[:-2]
     if groups[-1] == 1:
-        nothing = torch.full((*groups, S, S), torch.nan, dtype=torch.float64)
+        nothing = torch.full((7, *groups, S, S), torch.nan, dtype=torch.float64)
         status = torch.zeros((*groups, S, S), dtype=torch.int64)
-        return ActionScores(*(nothing.clone() for _ in ActionScores._fields[:-1]), status)
+        return ActionScores(*nothing, status=status)
     right = read_gauge(O, V[..., None, :, :])
     left = ReadGauge(right.W.roll(-1, -4), right.Q.roll(-1, -4))
     return _action_scores(left, right, left.Q.mT @ right.Q, finite.roll(-1, -2), finite)
@@ -199,14 +191,12 @@ def domination(O_left: Tensor | np.ndarray, O_right: Tensor | np.ndarray) -> Ten
     """
     O_left, O_right = check_factors(O_left, O_right)
     finite = finite_heads(O_left, O_right)
-    norms, triangles = [], []
-    for O in (O_left, O_right):
-        R = torch.linalg.qr(O.nan_to_num(0.0, 0.0, 0.0), mode="r").R
-        norm = torch.linalg.matrix_norm(R)
-        norms.append(norm)
-        triangles.append(R / norm.masked_fill(norm == 0, 1.0)[..., None, None])
+    triangles = (
+        torch.linalg.qr(O.nan_to_num(0.0, 0.0, 0.0), mode="r").R for O in (O_left, O_right)
+    )
+    (left_norm, left), (right_norm, right) = map(_normalised, triangles)
     r = O_left.shape[-1]
-    stack = torch.cat(torch.broadcast_tensors(*triangles), dim=-2)
+    stack = torch.cat(torch.broadcast_tensors(left, right), dim=-2)
     # The columns' own lengths are a gauge that both factors share: take it out, it is free.
     lengths = torch.linalg.vector_norm(stack, dim=-2, keepdim=True)
     U, S, _ = torch.linalg.svd(stack / lengths.masked_fill(lengths == 0, 1.0), full_matrices=False)
@@ -218,9 +208,9 @@ def domination(O_left: Tensor | np.ndarray, O_right: Tensor | np.ndarray) -> Ten
     # Of factors of equal norm gamma is at least 1, so 1 - s^2 never cancels.
     ratio = (1.0 - sine**2) / sine**2
     ratio = ratio.masked_fill(sine <= 4 * r * EPS, torch.inf)
-    zero_left, zero_right = norms[0] == 0, norms[1] == 0
-    gamma = ratio * (norms[0] / norms[1].masked_fill(zero_right, 1.0)) ** 2
-    gamma = gamma.masked_fill(zero_right, torch.inf).masked_fill(zero_left, 0.0)
+    zero_right = right_norm == 0
+    gamma = ratio * (left_norm / right_norm.masked_fill(zero_right, 1.0)) ** 2
+    gamma = gamma.masked_fill(zero_right, torch.inf).masked_fill(left_norm == 0, 0.0)
     return torch.where(finite, gamma, torch.nan)
 
 

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from .algebra import algebra_parts
-from .factors import check_factors, gram
+from .draws import draw_seed
+from .factors import check_factors, gram, over_transpose
 from .orientations import orientation_path
 from .principal import principal_coordinates
-from .scramble import draw_seed, refactor
+from .scramble import refactor
 
 
 def operator_norm2(change: Tensor, V: Tensor) -> Tensor:
@@ -79,7 +80,7 @@ def random_change(
         Y = torch.from_numpy(rng.standard_normal((r, r)))
         Y.diagonal().sub_(Y.trace() / r)
         Q, R = torch.linalg.qr(V)
-        drawn = torch.linalg.solve_triangular(R.mT, Q @ Y, upper=False, left=False)
+        drawn = over_transpose(Q @ Y, R)
     else:
         drawn = torch.from_numpy(rng.standard_normal((d, r)))
     size = operator_norm2(change, V) / operator_norm2(drawn, V)

@@ -92,7 +92,7 @@ def shifted_pairing(s: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
     Parameters
     ----------
     s, c : (..., r) Tensor
-        Singular values and cosines, in any order.
+        As for `sorted_pairing`.
 
     Returns
     -------

@@ -9,13 +9,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from .closure import (
-    ClosureScores,
-    cancels,
-    recompute_cancelling,
-    scores_from_products,
-    trace,
-)
+from .closure import ClosureScores, cancels, recompute_cancelling, scores_from_products, trace
 from .factors import BLOCK_BYTES, as_float64, gram
 
 
@@ -168,7 +162,7 @@ def trained_rank(pairs: Tensor, value_head: Tensor) -> Tensor:
     Parameters
     ----------
     pairs : (H, G) Tensor
-        From `layer_scores`.
+        From `layer_scores`, or another score of all pairings.
     value_head : (H,) Tensor of int64
 
     Returns

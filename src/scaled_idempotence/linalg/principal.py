@@ -56,7 +56,7 @@ def principal_coordinates(O: Tensor | np.ndarray, V: Tensor | np.ndarray) -> Pri
     Raises
     ------
     ValueError
-        If the shapes cannot be those of factors.
+        If the shapes cannot be those of ``O`` and ``V``.
 
     Notes
     -----

@@ -6,7 +6,6 @@ and angles are not touched, so any change of closure is due to orientation alone
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,7 +14,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from .factors import EPS, as_float64
+from .draws import draw_seed, haar_of_normal
+from .factors import above_rounding, as_float64, over_transpose
 
 
 class ScrambleAudit(NamedTuple):
@@ -48,36 +48,24 @@ class RankAudit(NamedTuple):
     ratio: Tensor
 
 
-def draw_seed(*identity: str | int) -> int:
-    """Make a seed out of what a draw is for.
-
-    Parameters
-    ----------
-    *identity : str or int
-        Such as model, layer, head, kind and draw.
-
-    Returns
-    -------
-    int
-        Of 128 bits; the same on every machine, whatever else is drawn and in which order.
-    """
-    text = "\x1f".join(map(str, identity))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "big")
-
-
-def _generators(batch: tuple[int, ...], seeds: Sequence | int, kind: str, draws: int):
-    """One generator for each head and draw, so that no draw depends on another."""
+def _generators(
+    K: Tensor, seeds: Sequence | int, kind: str, draws: int
+) -> list[np.random.Generator]:
+    """One generator for each core and draw, so that no draw depends on another."""
+    batch = K.shape[:-2]
     if isinstance(seeds, int):
         seeds = [f"{seeds}:{index}" for index in np.ndindex(batch)]
-    seeds = list(seeds)
     n_heads = int(np.prod(batch, dtype=int))
     if len(seeds) != n_heads:
         raise ValueError(
             f"got {len(seeds)} seeds, expected one for each of the {n_heads} cores of a batch of "
             f"shape {batch}; or pass one integer for all"
         )
-    for seed in seeds:
-        yield [np.random.default_rng(draw_seed(seed, kind, draw)) for draw in range(draws)]
+    return [
+        np.random.default_rng(draw_seed(seed, kind, draw))
+        for seed in seeds
+        for draw in range(draws)
+    ]
 
 
 def signed_permutation_scramble(
@@ -98,6 +86,7 @@ def signed_permutation_scramble(
     Returns
     -------
     (..., draws, r, r) Tensor
+        The entries of ``K`` in another order, with other signs.
 
     Raises
     ------
@@ -105,14 +94,12 @@ def signed_permutation_scramble(
         If the number of seeds is not that of the cores.
     """
     K = as_float64(K)
-    batch, r = K.shape[:-2], K.shape[-1]
-    rows, columns, signs = [], [], []
-    for generators in _generators(batch, seeds, "signed permutation", draws):
-        for rng in generators:
-            rows.append(rng.permutation(r))
-            columns.append(rng.permutation(r))
-            signs.append(rng.choice((-1.0, 1.0), size=(2, r)))
-    shape = (*batch, draws)
+    r, rows, columns, signs = K.shape[-1], [], [], []
+    for rng in _generators(K, seeds, "signed permutation", draws):
+        rows.append(rng.permutation(r))
+        columns.append(rng.permutation(r))
+        signs.append(rng.choice((-1.0, 1.0), size=(2, r)))
+    shape = (*K.shape[:-2], draws)
     rows = torch.from_numpy(np.array(rows)).view(*shape, r, 1).expand(*shape, r, r)
     columns = torch.from_numpy(np.array(columns)).view(*shape, 1, r).expand(*shape, r, r)
     signs = torch.from_numpy(np.array(signs)).view(*shape, 2, r)
@@ -134,9 +121,7 @@ def haar_orthogonal(r: int, generators: Sequence[np.random.Generator]) -> Tensor
     (n, r, r) Tensor
     """
     normal = torch.from_numpy(np.stack([rng.standard_normal((r, r)) for rng in generators]))
-    Q, R = torch.linalg.qr(normal)
-    # Without this the law of Q depends on the sign convention of the QR routine.
-    return Q * R.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]
+    return haar_of_normal(normal)
 
 
 def haar_scramble(K: Tensor | np.ndarray, draws: int = 2, seeds: Sequence | int = 0) -> Tensor:
@@ -154,18 +139,20 @@ def haar_scramble(K: Tensor | np.ndarray, draws: int = 2, seeds: Sequence | int 
     Returns
     -------
     (..., draws, r, r) Tensor
+        With the singular values of ``K`` to rounding.
 
     Raises
     ------
     ValueError
-        If the number of seeds is not that of the cores.
+        If there is not one seed a core.
     """
     K = as_float64(K)
-    batch, r = K.shape[:-2], K.shape[-1]
-    generators = [g for head in _generators(batch, seeds, "haar", draws) for g in head]
+    generators = _generators(K, seeds, "haar", draws)
     # Left and right come out of one generator in turn, so they are drawn in two calls.
-    left = haar_orthogonal(r, generators).view(*batch, draws, r, r)
-    right = haar_orthogonal(r, generators).view(*batch, draws, r, r)
+    left, right = (
+        haar_orthogonal(K.shape[-1], generators).view(*K.shape[:-2], draws, *K.shape[-2:])
+        for _ in range(2)
+    )
     return left @ K[..., None, :, :] @ right.mT
 
 
@@ -205,8 +192,7 @@ def rank_audit(s: Tensor, width: int) -> RankAudit:
     -------
     RankAudit
     """
-    tolerance = width * EPS * s[..., :1]
-    return RankAudit((s > tolerance).sum(-1), s[..., -1] / s[..., 0])
+    return RankAudit(above_rounding(s, width).sum(-1), s[..., -1] / s[..., 0])
 
 
 def refactor(K: Tensor, Q_O: Tensor, Q_V: Tensor, V: Tensor) -> Tensor:
@@ -226,11 +212,9 @@ def refactor(K: Tensor, Q_O: Tensor, Q_V: Tensor, V: Tensor) -> Tensor:
     (..., d, r) Tensor
         ``O'``.
     """
-    # With V = Q R the wanted O' solves O' R^T = Q_O K Q_V^T Q. A triangular solve, and no general
-    # one: batched LU returns wrong numbers for large r on several threads (pytorch #142815).
+    # With V = Q R the wanted O' solves O' R^T = Q_O K Q_V^T Q.
     Q, R = torch.linalg.qr(V)
-    written = Q_O @ (K @ (Q_V.mT @ Q))
-    return torch.linalg.solve_triangular(R.mT, written, upper=False, left=False)
+    return over_transpose(Q_O @ (K @ (Q_V.mT @ Q)), R)
 
 
 def null_closure(s: Tensor | np.ndarray) -> Tensor:

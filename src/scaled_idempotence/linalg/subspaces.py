@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .factors import EPS, as_float64, check_factors
+from .factors import above_rounding, as_float64, cancelled, check_factors
 
 
 class ReadGauge(NamedTuple):
@@ -40,9 +40,7 @@ def read_gauge(O: Tensor, V: Tensor) -> ReadGauge:
     """
     Q, R = torch.linalg.qr(V)
     W = O @ R.mT
-    norm = torch.linalg.matrix_norm
-    cancelled = norm(W) <= W.shape[-1] * EPS * norm(O) * norm(V)
-    return ReadGauge(W.masked_fill(cancelled[..., None, None], 0.0), Q)
+    return ReadGauge(W.masked_fill(cancelled(W, O, V)[..., None, None], 0.0), Q)
 
 
 def principal_angles(X: Tensor | np.ndarray, Y: Tensor | np.ndarray) -> Tensor:
@@ -117,8 +115,7 @@ def kernel_angles(
     Parameters
     ----------
     O_left, O_right, V : (..., d, r) Tensor or ndarray
-        Finite output factors of the two, and the value factor that they share; leading dimensions
-        broadcast.
+        As for `range_angles`.
 
     Returns
     -------
@@ -142,22 +139,47 @@ def kernel_angles(
 def _range_basis(X: Tensor) -> tuple[Tensor, Tensor]:
     """Orthonormal basis of the range, zero columns in place of what is missing; and the rank."""
     U, S, _ = torch.linalg.svd(X, full_matrices=False)
-    keep = max(X.shape[-2:]) * EPS * S[..., :1] < S
+    keep = above_rounding(S, max(X.shape[-2:]))
     return U * keep[..., None, :], keep.sum(-1)
 
 
-def _numerical_rank(V: Tensor) -> Tensor:
-    """Number of singular values above ``max(d, r) eps s_max``."""
+def numerical_rank(V: Tensor) -> Tensor:
+    """Number of singular values above ``max(d, r) eps s_max``.
+
+    Parameters
+    ----------
+    V : (..., d, r) Tensor
+        Finite factors.
+
+    Returns
+    -------
+    (...) Tensor of int64
+    """
     S = torch.linalg.svdvals(torch.linalg.qr(V, mode="r").R)
-    return (max(V.shape[-2:]) * EPS * S[..., :1] < S).sum(-1)
+    return above_rounding(S, max(V.shape[-2:])).sum(-1)
 
 
-def _full_rank_qr(V: Tensor | np.ndarray) -> tuple[Tensor, Tensor]:
-    """Reduced QR of value factors that must have full column rank."""
+def full_rank_qr(V: Tensor | np.ndarray) -> tuple[Tensor, Tensor]:
+    """Reduced QR of value factors that must have full column rank.
+
+    Parameters
+    ----------
+    V : (..., d, r) Tensor or ndarray
+
+    Returns
+    -------
+    Q : (..., d, r) Tensor
+    R : (..., r, r) Tensor
+
+    Raises
+    ------
+    ValueError
+        If a ``V`` is not finite or does not have full column rank.
+    """
     V = as_float64(V)
     if not V.isfinite().all():
         raise ValueError("V holds weights that are not finite; leave those heads out")
-    rank, r = _numerical_rank(V), V.shape[-1]
+    rank, r = numerical_rank(V), V.shape[-1]
     if (rank < r).any():
         at = tuple((rank < r).nonzero()[0].tolist())
         where = f"V{list(at)}" if at else "V"

@@ -100,6 +100,7 @@ def latent_scale(K: Tensor | np.ndarray) -> Tensor:
     Parameters
     ----------
     K : (..., r, r) Tensor or ndarray
+        Transport cores.
 
     Returns
     -------
@@ -116,6 +117,7 @@ def isoclinic(cosines: Tensor | np.ndarray) -> Tensor:
     Parameters
     ----------
     cosines : (..., r) Tensor or ndarray
+        Of the principal angles whose mean square is kept.
 
     Returns
     -------

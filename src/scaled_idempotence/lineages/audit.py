@@ -11,7 +11,7 @@ from ..checkpoints.model import OVModel
 Status = Literal["used", "duplicate", "impossible repeat"]
 
 
-class Verdict(NamedTuple):
+class Comparison(NamedTuple):
     """What a comparison says of one checkpoint.
 
     Attributes
@@ -42,7 +42,7 @@ class Verdict(NamedTuple):
 
         Examples
         --------
-        >>> Verdict("impossible repeat", 2, 1, 3).sentence(["step0", "step1", "step9"])
+        >>> Comparison("impossible repeat", 2, 1, 3).sentence(["step0", "step1", "step9"])
         'impossible repeat of step9 (1 of 3 parts)'
         """
         if self.other < 0:
@@ -53,7 +53,7 @@ class Verdict(NamedTuple):
 
 def compare_contents(
     contents: Sequence[Mapping[str, str]], positions: Sequence[int] | None = None
-) -> list[Verdict]:
+) -> list[Comparison]:
     """Find checkpoints that share weights with another one.
 
     Parameters
@@ -66,7 +66,7 @@ def compare_contents(
 
     Returns
     -------
-    list of Verdict
+    list of Comparison
 
     Notes
     -----
@@ -86,19 +86,19 @@ def compare_contents(
     positions = list(range(len(contents)) if positions is None else positions)
     hashes = [frozenset(content.values()) for content in contents]
     last = len(contents) - 1
-    verdicts = [Verdict("used") for _ in contents]
+    found = [Comparison("used") for _ in contents]
 
-    def repeat(one: int, other: int) -> Verdict:
-        return Verdict(
+    def repeat(one: int, other: int) -> Comparison:
+        return Comparison(
             "impossible repeat", other, len(hashes[one] & hashes[other]), len(hashes[one])
         )
 
     for one in range(last):
         if hashes[one] & hashes[last]:
-            verdicts[one] = repeat(one, last)
+            found[one] = repeat(one, last)
     for one in range(last):
         for other in range(one + 1, last):
-            if "impossible repeat" in (verdicts[one].status, verdicts[other].status):
+            if "impossible repeat" in (found[one].status, found[other].status):
                 continue
             if not hashes[one] & hashes[other]:
                 continue
@@ -107,10 +107,10 @@ def compare_contents(
                 position for place, position in enumerate(positions) if hashes[place] == hashes[one]
             }
             if hashes[one] == hashes[other] and run <= known:
-                verdicts[other] = Verdict("duplicate", one, len(hashes[one]), len(hashes[one]))
+                found[other] = Comparison("duplicate", one, len(hashes[one]), len(hashes[one]))
             else:
-                verdicts[one], verdicts[other] = repeat(one, other), repeat(other, one)
-    return verdicts
+                found[one], found[other] = repeat(one, other), repeat(other, one)
+    return found
 
 
 def ov_hashes(model: OVModel) -> dict[str, str]:
@@ -129,7 +129,7 @@ def ov_hashes(model: OVModel) -> dict[str, str]:
     for layer in model:
         digest = hashlib.sha256()
         for factor in (layer.V, layer.O):
-            digest.update(factor.contiguous().numpy())
+            digest.update(factor.contiguous().numpy().data)
         found[f"layer {layer.index}"] = digest.hexdigest()
     return found
 

@@ -210,11 +210,10 @@ def _start(recipe: Recipe, run: Path, said: Path) -> subprocess.Popen:
 
 
 def _listen(name: str, process: subprocess.Popen, messages: queue.Queue) -> None:
-    with process.stdout:
-        for line in process.stdout:
+    with process:
+        for line in process.stdout or ():
             if line.strip().isdigit():
                 messages.put((name, int(line)))
-    process.wait()
     messages.put((name, None))
 
 

@@ -120,7 +120,7 @@ def public_lineage(repo: str, checkpoints: int | Sequence[int] = DEFAULT_CHECKPO
         if not moved:
             break
     wanted = {places[n] for places, n in zip(choices, tries, strict=True)}
-    name = registry.short_name(every[-1].source)
+    name = registry.short_name(str(every[-1].source))
     return Lineage(
         name,
         tuple(known[n] for n in sorted(known) if statuses[n] == "used" and n in wanted),
@@ -200,7 +200,7 @@ def _keep(path: Path, content: object) -> None:
     write_atomically(path, json.dumps(content).encode())
 
 
-def _kept(path: Path) -> list | dict | None:
+def _kept(path: Path):
     with suppress(FileNotFoundError, ValueError):
         return json.loads(path.read_text(encoding="utf-8"))
     return None

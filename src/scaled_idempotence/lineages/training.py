@@ -32,6 +32,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from pickle import UnpicklingError
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -41,6 +42,9 @@ from torch.nn.utils import clip_grad_norm_
 
 from ..files import replacing
 from .corpus import Corpus, read_corpus
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 STATE = "state.pt"
 LINEAGE = "lineage.json"
@@ -142,7 +146,7 @@ def checkpoint_folder(run: Path, step: int) -> Path:
     return run / f"step-{step:06d}"
 
 
-def make_model(recipe: Recipe) -> torch.nn.Module:
+def make_model(recipe: Recipe) -> PreTrainedModel:
     """Make the decoder with its weights at step 0; the global generator is left as it was."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -160,7 +164,8 @@ def make_model(recipe: Recipe) -> torch.nn.Module:
         use_cache=False,
         bos_token_id=None,
         eos_token_id=None,
-        attn_implementation="sdpa",
+        # Every configuration takes it, and the class does not declare it.
+        attn_implementation="sdpa",  # pyright: ignore[reportCallIssue]
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
@@ -325,7 +330,7 @@ def _save_state(
         torch.save(state, file)
 
 
-def save_checkpoint(model: torch.nn.Module, folder: Path) -> None:
+def save_checkpoint(model: PreTrainedModel, folder: Path) -> None:
     """Save an ordinary checkpoint, whole or not at all.
 
     Parameters

@@ -22,7 +22,7 @@ from jupyter_client.manager import AsyncKernelManager
 from papermill.exceptions import PapermillExecutionError
 
 from ..checkpoints.bundled import cache_folder
-from ..checkpoints.hub.opening import PINS_VARIABLE
+from ..checkpoints.hub.repository import PINS_VARIABLE
 from ..compute.executors import DASK_VARIABLE
 from ..compute.identity import code_of, modules_of
 from ..compute.study import FORCE_VARIABLE

@@ -8,8 +8,8 @@ so and go on with what the factors alone show.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,13 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..checkpoints.gguf_file import GGUFFile
-from ..checkpoints.hub.folder import HubFolder
 from ..checkpoints.model import OVModel
 from ..checkpoints.module import LiveModule
 from ..errors import CannotRun, CheckpointError
 
-Task = Literal["causal", "masked", "none"]
+LanguageTask = Literal["causal", "masked", "none"]
 
 #: Stored weights, in bytes, up to which a model is run unless a caller says otherwise.
 MAX_BYTES = 4 * 10**9
@@ -54,10 +52,15 @@ class OutputProjection:
     n_heads: int
     d_head: int
 
+    @property
+    def weight(self) -> Tensor:
+        """The stored weight of all heads, sharing its memory."""
+        return self.module.get_parameter("weight").detach()
+
     def weights(self, head: int) -> Tensor:
         """Give the part of the stored weight that is ``O_h``, ``(d, r)``, sharing its memory."""
         part = slice(head * self.d_head, (head + 1) * self.d_head)
-        weight = self.module.weight.detach()
+        weight = self.weight
         return weight[part].mT if self.transposed else weight[:, part]
 
 
@@ -80,7 +83,7 @@ class RunningModel:
 
     module: Any = field(repr=False)
     tokenizer: Any = field(repr=False)
-    task: Task
+    task: LanguageTask
     projections: tuple[OutputProjection, ...] = field(repr=False)
 
     @property
@@ -151,7 +154,7 @@ def run_model(
     CannotRun
         With the reason.
     """
-    reader = model._reader
+    reader = model.reader
     if model.part:
         raise CannotRun(
             f"{model.name} is the {model.part} of a model of several parts, for which no protocol "
@@ -173,39 +176,29 @@ def run_model(
     return RunningModel(module, tokenizer, task, _projections(model, module))
 
 
-def _load(model: OVModel) -> tuple[Any, Any, Task]:
+def _load(model: OVModel) -> tuple[Any, Any, LanguageTask]:
     import transformers
 
-    reader = model._reader
-    if isinstance(reader, GGUFFile):
-        path = reader.path
-        where = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
-    elif isinstance(reader, HubFolder):
-        where = {
-            "pretrained_model_name_or_path": reader._commit.repo,
-            "revision": reader._commit.sha,
-        }
-    else:
-        where = {"pretrained_model_name_or_path": str(reader._folder)}
+    where, options = model.reader.pretrained()
     # Code that comes with a model is never run.
-    where |= {"trust_remote_code": False, "local_files_only": not isinstance(reader, HubFolder)}
+    options["trust_remote_code"] = False
     try:
         with _quiet(), _parsed_once():
-            config = transformers.AutoConfig.from_pretrained(**where)
+            config = transformers.AutoConfig.from_pretrained(where, **options)
             auto, task = _auto_class(config, model.name)
-            options = where | {"dtype": torch.float32, "output_loading_info": True}
-            module, loaded = auto.from_pretrained(**options)
+            how = options | {"dtype": torch.float32, "output_loading_info": True}
+            module, loaded = auto.from_pretrained(where, **how)
             # A head that the file does not hold is made at random: what it says means nothing.
             if loaded["missing_keys"] and auto is not transformers.AutoModel:
                 task = "none"
-                module, loaded = transformers.AutoModel.from_pretrained(**options)
+                module, loaded = transformers.AutoModel.from_pretrained(where, **how)
             missing = [key for key in loaded["missing_keys"] if "pooler" not in key]
             if missing:
                 raise CannotRun(
                     f"{model.source} lacks {len(missing)} of the weights that "
                     f"{type(module).__name__} runs on, among them {sorted(missing)[0]}"
                 )
-            tokenizer = transformers.AutoTokenizer.from_pretrained(**where)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(where, **options)
     except CannotRun:
         raise
     # transformers raises whatever its parts raise.
@@ -217,7 +210,7 @@ def _load(model: OVModel) -> tuple[Any, Any, Task]:
     return module.eval(), tokenizer, task
 
 
-def _auto_class(config: Any, name: str) -> tuple[Any, Task]:
+def _auto_class(config: Any, name: str) -> tuple[Any, LanguageTask]:
     import transformers
     from transformers.models.auto import modeling_auto as auto
 
@@ -234,17 +227,13 @@ def _auto_class(config: Any, name: str) -> tuple[Any, Task]:
     raise CannotRun(f"{name} ({kind}) is no model of text, or none that transformers runs")
 
 
-def _task_of(module: Any) -> Task:
+def _task_of(module: Any) -> LanguageTask:
     from transformers.models.auto import modeling_auto as auto
 
     name = type(module).__name__
-    for task, mapping in (
-        ("masked", auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES),
-        ("causal", auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
-    ):
-        if name in mapping.values():
-            return task
-    return "none"
+    if name in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values():
+        return "masked"
+    return "causal" if name in auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values() else "none"
 
 
 @contextmanager
@@ -299,7 +288,8 @@ def _projections(model: OVModel, module: Any) -> tuple[OutputProjection, ...]:
     The table of layouts names tensors as files do; in memory transformers may call them otherwise.
     """
     try:
-        live = OVModel(model.name, LiveModule(module), "raw")
+        reader = LiveModule(module)
+        live = OVModel(model.name, reader, "raw")
     except CheckpointError as error:
         raise CannotRun(f"the loaded model is laid out in no known way: {error}") from error
     if (live.layers, live.n_heads, live.d_head) != (model.layers, model.n_heads, model.d_head):
@@ -307,16 +297,16 @@ def _projections(model: OVModel, module: Any) -> tuple[OutputProjection, ...]:
             f"the loaded model has layers {live.layers} of {live.n_heads} heads, the checkpoint "
             f"{model.layers} of {model.n_heads}"
         )
-    owners = {}
-    for path, part in module.named_modules():
-        weight = getattr(part, "weight", None)
-        if isinstance(weight, Tensor):
-            owners[weight.data_ptr()] = path
+    owners = {
+        parameter.data_ptr(): path.removesuffix(".weight")
+        for path, parameter in module.named_parameters()
+        if path.endswith(".weight")
+    }
     found = []
     for layer in live.layers:
-        template = live.layout.output.weight
-        name = live._prefix + template.format(layer=live._h.stored(layer))
-        tensor = live._reader.tensor(name)
+        template = live.prefix + live.layout.output.weight
+        name = live.hyperparameters.named(template, layer)
+        tensor = reader.tensor(name)
         path = owners.get(tensor.data_ptr())
         if path is None or not tensor.is_floating_point():
             raise CannotRun(f"{name} is not the weight of one module, or not of floating point")
@@ -342,111 +332,3 @@ def _block(module: Any, path: str) -> torch.nn.Module:
         if isinstance(module.get_submodule(".".join(steps[:depth])), torch.nn.ModuleList):
             return module.get_submodule(".".join(steps[: depth + 1]))
     return module.get_submodule(path)
-
-
-# --- listening and changing -----------------------------------------------------------------------
-
-
-@contextmanager
-def projection_inputs(running: RunningModel) -> Iterator[list[list[Tensor]]]:
-    """Keep what enters the output projections while the model runs.
-
-    Parameters
-    ----------
-    running : RunningModel
-
-    Yields
-    ------
-    list of list of (n, length, H, r) Tensor
-        For each position, one tensor a run of the model; filled while the context lasts. The hooks
-        are gone afterwards, whatever happened.
-    """
-    seen: list[list[Tensor]] = [[] for _ in running.projections]
-
-    def keep(into: list[Tensor], one: OutputProjection):
-        def hook(module, args):
-            into.append(args[0].detach().unflatten(-1, (one.n_heads, one.d_head)))
-
-        return hook
-
-    with ExitStack() as stack:
-        for into, one in zip(seen, running.projections, strict=True):
-            stack.callback(one.module.register_forward_pre_hook(keep(into, one)).remove)
-        yield seen
-
-
-@contextmanager
-def patched(
-    running: RunningModel, changes: Mapping[tuple[int, int], Tensor]
-) -> Iterator[RunningModel]:
-    """Add to output factors while the context lasts.
-
-    Parameters
-    ----------
-    running : RunningModel
-    changes : mapping of (position, head) to (d, r) Tensor
-        ``O' - O``, float64. A change of zero leaves the weights bit for bit as they are.
-
-    Yields
-    ------
-    RunningModel
-        The same, with ``O'`` in its weights; afterwards the weights have their old bytes, whatever
-        happened.
-    """
-    with ExitStack() as stack:
-        for position in {position for position, _ in changes}:
-            weight = running.projections[position].module.weight.detach()
-            stack.callback(weight.copy_, weight.clone())
-        for (position, head), change in changes.items():
-            part = running.projections[position].weights(head)
-            # In float64, so that O - O is zero and the sum is rounded once.
-            part.copy_(part.double() + change.to(part.device))
-        yield running
-
-
-@contextmanager
-def skipping(blocks: Sequence[torch.nn.Module], outputs: Sequence[Any]) -> Iterator[None]:
-    """Let the first layers of a model give known outputs without running.
-
-    Parameters
-    ----------
-    blocks : sequence of torch.nn.Module
-    outputs : sequence
-        What each of them gave for the same input.
-
-    Yields
-    ------
-    None
-    """
-    with ExitStack() as stack:
-        for block, output in zip(blocks, outputs, strict=True):
-            stack.callback(block.__dict__.pop, "forward", None)
-            block.forward = lambda *args, _output=output, **kwargs: _output
-        yield
-
-
-@contextmanager
-def block_outputs(running: RunningModel) -> Iterator[list[Any]]:
-    """Keep the output of every layer while the model runs, for `skipping`.
-
-    Parameters
-    ----------
-    running : RunningModel
-
-    Yields
-    ------
-    list
-        By position; the output of the last run.
-    """
-    seen: list[Any] = [None] * len(running.projections)
-
-    def keep(position: int):
-        def hook(module, args, output):
-            seen[position] = output
-
-        return hook
-
-    with ExitStack() as stack:
-        for position, one in enumerate(running.projections):
-            stack.callback(one.block.register_forward_hook(keep(position)).remove)
-        yield seen

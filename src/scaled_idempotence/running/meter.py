@@ -8,12 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .loading import (
-    RunningModel,
-    block_outputs,
-    patched,
-    skipping,
-)
+from .hooks import block_outputs, patched, skipping
+from .loading import RunningModel
 from .text import Segments
 
 Head = tuple[int, int]  # position of the layer, head

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import platform
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from ..checkpoints.model import OVModel
 from ..errors import CannotRun, ScaledIdempotenceError
-from ..linalg.scramble import draw_seed
+from ..linalg.draws import draw_seed
 from .loading import RunningModel
 
 #: Share of an encoder's tokens that are masked.
@@ -135,11 +136,7 @@ def text_inputs(
 
 
 def segments(
-    running: RunningModel,
-    text: TextSource,
-    n_segments: int,
-    length: int,
-    stride: int = STRIDE,
+    running: RunningModel, text: TextSource, n_segments: int, length: int, stride: int = STRIDE
 ) -> Segments:
     """Cut segments out of a text.
 
@@ -235,7 +232,7 @@ def _read(text: str | Path | None, n_tokens: int) -> tuple[str, str]:
 
 def _stream(name: str, n_tokens: int) -> str:
     try:
-        import datasets
+        datasets = importlib.import_module("datasets")
     except ImportError:
         raise ScaledIdempotenceError(
             f"{name!r} is no file. To read it as a data set of the hub: pip install datasets"

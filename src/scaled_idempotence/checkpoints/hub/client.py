@@ -281,7 +281,7 @@ def read_range(
     content = bytearray()
     size = None
     failures = 0
-    while size is None or start + len(content) < stop:
+    while size is None or stop is None or start + len(content) < stop:
         begin, before = start + len(content), len(content)
         last = "" if stop is None else stop - 1
         headers = build_hf_headers() | {

@@ -14,23 +14,12 @@ from torch import Tensor
 
 from ...errors import CheckpointError, FetchError
 from ...progress import byte_bar
-from ..folder import (
-    ModelFolder,
-)
+from ..folder import ModelFolder
 from ..quantised.scales import FP8, scale_of, scale_rows
 from ..reader import TensorSlice
-from .client import (
-    Commit,
-    read_range,
-)
-from .headers import (
-    Stored,
-)
-from .packed import (
-    open_packed,
-    pack,
-    write_atomically,
-)
+from .client import Commit, read_range
+from .headers import Stored
+from .packed import open_packed, pack, write_atomically
 
 
 class Range(NamedTuple):
@@ -118,6 +107,9 @@ class HubFolder(ModelFolder):
     def _find_tensors(self) -> None:
         self.names = self._tensors.keys()
 
+    def pretrained(self) -> tuple[str, dict[str, str | bool]]:
+        return self._commit.repo, {"revision": self._commit.sha}
+
     def shape(self, name: str) -> tuple[int, ...]:
         return self._tensors[name].shape
 
@@ -131,9 +123,11 @@ class HubFolder(ModelFolder):
         part = TensorSlice(name, rows)
         self.prefetch([part])
         group = group_of(name)
+        handle = self._groups[group]
+        assert handle is not None, f"{group} was brought just now"
         # One layer at a time: what was read of a mapped file stays in memory while it is open.
-        self._groups = {group: self._groups[group]}
-        return self._groups[group].get_tensor(entry_name(part))
+        self._groups = {group: handle}
+        return handle.get_tensor(entry_name(part))
 
     def prefetch(self, parts: Iterable[TensorSlice], progress: bool = True) -> None:
         """Bring what is not yet in the cache.
@@ -186,7 +180,7 @@ class HubFolder(ModelFolder):
         return content
 
     def _path(self, group: str) -> Path:
-        return self._folder / f"{group}.safetensors"
+        return self.folder / f"{group}.safetensors"
 
     def _has(self, group: str, part: TensorSlice) -> bool:
         if group not in self._groups:

@@ -8,16 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from ...errors import CheckpointError
-from ..folder import (
-    BITS,
-    INDEX,
-    SAFETENSORS,
-    weight_map,
-)
-from .client import (
-    Commit,
-    read_range,
-)
+from ..folder import BITS, INDEX, SAFETENSORS, weight_map
+from .client import Commit, read_range
 
 SAFETENSORS_INDEX = SAFETENSORS + INDEX
 
@@ -86,6 +78,7 @@ def parse_header(text: bytes, file: str, size: int, where: str) -> dict[str, Sto
     Returns
     -------
     dict of str to Stored
+        By tensor.
 
     Raises
     ------
@@ -161,6 +154,7 @@ def read_headers(commit: Commit) -> dict[str, Stored]:
     Returns
     -------
     dict of str to Stored
+        By tensor; of sharded weights each is in the shard that the index says.
 
     Raises
     ------
@@ -175,7 +169,7 @@ def read_headers(commit: Commit) -> dict[str, Stored]:
             f"{', '.join(sorted(commit.files)[:10]) or 'nothing'}"
         )
     where = f"{SAFETENSORS_INDEX} of {commit.where}"
-    file_of = weight_map(_read_json(commit, SAFETENSORS_INDEX), where)
+    file_of = weight_map(read_json(commit, SAFETENSORS_INDEX), where)
     shards = sorted(set(file_of.values()))
     if absent := [file for file in shards if file not in commit.files]:
         raise CheckpointError(
@@ -199,7 +193,23 @@ def read_headers(commit: Commit) -> dict[str, Stored]:
     return {name: headers[file][name] for name, file in file_of.items()}
 
 
-def _read_json(commit: Commit, file: str) -> dict:
+def read_json(commit: Commit, file: str) -> dict:
+    """Fetch a JSON file of a commit.
+
+    Parameters
+    ----------
+    commit : Commit
+    file : str
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    CheckpointError, FetchError
+        If it cannot be fetched, or holds no JSON object.
+    """
     content, _ = read_range(commit, file, 0, None)
     try:
         value = json.loads(content)

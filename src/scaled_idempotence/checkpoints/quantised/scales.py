@@ -112,13 +112,18 @@ def apply_scale(
     return weight * down.repeat_interleave(BLOCK, 1)[:, : shape[1]]
 
 
-def check_stored_type(reader: Reader, name: str) -> None:
+def check_stored_type(reader: Reader, name: str) -> str | None:
     """Refuse a tensor whose numbers cannot be told from its stored type.
 
     Parameters
     ----------
     reader : Reader
     name : str
+
+    Returns
+    -------
+    str or None
+        Name of the scale without which an fp8 weight has no values; None for other floats.
 
     Raises
     ------
@@ -132,11 +137,13 @@ def check_stored_type(reader: Reader, name: str) -> None:
             f"{name} of {reader.where} is stored as {dtype}{scheme}; only "
             f"{', '.join(sorted(FLOATS | FP8))} can be read. {WAY_OUT}"
         )
-    if dtype in FP8 and scale_of(name, reader.names) is None:
+    scale = scale_of(name, reader.names) if dtype in FP8 else None
+    if dtype in FP8 and scale is None:
         raise CheckpointError(
             f"{name} of {reader.where} is stored as {dtype} without a scale beside it "
             f"({' or '.join(SCALES)}), so its values are not known. {WAY_OUT}"
         )
+    return scale
 
 
 def read_scaled(
@@ -165,10 +172,9 @@ def read_scaled(
     CheckpointError
         If it is stored as something that is no float, or as fp8 without a scale.
     """
-    check_stored_type(reader, name)
-    if reader.dtype(name) in FLOATS:
+    scale = check_stored_type(reader, name)
+    if scale is None:
         return read(name, rows).to(torch.float64)
-    scale = scale_of(name, reader.names)
     shape, scale_shape = reader.shape(name), reader.shape(scale)
     part = scale_rows(shape, scale_shape, rows)
     try:

@@ -27,34 +27,13 @@ from huggingface_hub import constants, hf_hub_download
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
-from ..folder import (
-    CONFIG,
-    INDEX,
-    PICKLE,
-    SAFETENSORS,
-    ModelFolder,
-    weight_map,
-)
+from ..folder import CONFIG, INDEX, PICKLE, SAFETENSORS, ModelFolder, weight_map
 from ..registry import repo_folder
 from . import client as hub_client
-from .client import (
-    DEFAULT_REVISION,
-    SHA,
-    Commit,
-    Unreachable,
-)
-from .folder import (
-    HubFolder,
-)
-from .headers import (
-    SAFETENSORS_INDEX,
-    Stored,
-    _read_json,
-    read_headers,
-)
-from .packed import (
-    write_atomically,
-)
+from .client import DEFAULT_REVISION, SHA, Commit, Unreachable
+from .folder import HubFolder
+from .headers import SAFETENSORS_INDEX, Stored, read_headers, read_json
+from .packed import write_atomically
 
 HEADERS = "headers.json"
 FILES = "files.json"
@@ -180,7 +159,7 @@ def open_hub(
             return reader, commit.sha
         tensors = read_headers(commit)
     if not (folder / CONFIG).is_file():
-        config = json.dumps(_read_json(commit, CONFIG), indent=1).encode()
+        config = json.dumps(read_json(commit, CONFIG), indent=1).encode()
         write_atomically(folder / CONFIG, config)
     reader = HubFolder(commit, tensors, folder, part)
     # Last: where it is, the rest is too.
@@ -214,7 +193,7 @@ def _is_bin_only(commit: Commit) -> bool:
 def _bin_files(commit: Commit) -> list[str]:
     if PICKLE in commit.files:
         return [CONFIG, PICKLE]
-    shards = weight_map(_read_json(commit, PICKLE_INDEX), f"{PICKLE_INDEX} of {commit.where}")
+    shards = weight_map(read_json(commit, PICKLE_INDEX), f"{PICKLE_INDEX} of {commit.where}")
     return [CONFIG, PICKLE_INDEX, *sorted(set(shards.values()))]
 
 
