@@ -97,6 +97,54 @@ def test_tables_agree_with_each_other(dependent):
     assert effects[effects.intervention == "zeroed"].relative_change.to_numpy() == pytest.approx(1)
 
 
+def test_the_first_order_effect_is_the_slope_of_the_proven_loss(dependent):
+    rows = dependent.segments
+    rows = rows[(rows.group == "matched") & (rows.intervention == "projected")]
+    slope = (tiny.planted_loss(True, 1e-5) - tiny.planted_loss(True, -1e-5)) / 2e-5
+    assert rows.first_order.to_numpy() == pytest.approx(slope, abs=1e-5)
+
+
+@pytest.mark.parametrize("maker", [tiny.llama, tiny.gpt2, tiny.bert])
+def test_the_first_order_effect_is_that_of_small_changes(maker):
+    module = maker()
+    wanted = [parameter.requires_grad for parameter in module.parameters()]
+    running = si.run_model(si.open_model(module))
+    meter = f.Meter(running, with_mask(tiny.tokens()))
+    generator = torch.Generator().manual_seed(0)
+    for head in ((0, 1), (1, 3)):
+        weights = running.projections[head[0]].weights(head[1])
+        change = torch.randn(weights.shape, generator=generator, dtype=torch.float64)
+        ahead, behind = (meter.measure({head: t * change}, 1) for t in (0.01, -0.01))
+        assert meter.first_order({head: change}, 1) == pytest.approx(
+            (ahead - behind) / 0.02, rel=0.02, abs=1e-4
+        )
+    assert [parameter.requires_grad for parameter in module.parameters()] == wanted
+
+
+def test_the_control_narrows_and_keeps_the_mean():
+    result = run(tiny.planted(reads_return=True), tiny.planted_texts(4), draws=90)
+    rows = result.segments[result.segments.intervention == "random"]
+    (one,) = {len(part) for _, part in rows[rows.scope == "single"].groupby(["group", "segment"])}
+    assert one == 90  # one head at a time, all draws are made, and nothing is taken off
+    assert (rows.delta == rows.value - rows.base)[rows.scope == "single"].all()
+    rows = rows[(rows.scope == "together") & (rows.group == "matched")]
+    assert len(rows) == 4 * 30
+    plain = rows.value - rows.base
+    assert rows.delta.to_numpy() == pytest.approx((plain - rows.first_order).to_numpy())
+    assert rows.delta.std() < 0.7 * plain.std()
+    assert abs(rows.first_order.mean()) < 4 * rows.first_order.std() / len(rows) ** 0.5
+
+
+def test_all_heads_together_have_twice_the_draws_and_an_output_change_all_of_them():
+    def draws(module):
+        rows = run(module, with_mask(tiny.tokens())).segments
+        rows = rows[(rows.scope == "together") & (rows.intervention == "random")]
+        return rows.groupby("group").draw.nunique().to_dict()
+
+    assert draws(tiny.bert()) == {"highest": 1, "matched": 1, "lowest": 1, "all": 2}
+    assert set(draws(tiny.bert(transformers.BertModel)).values()) == {3}
+
+
 @pytest.fixture(scope="module")
 def masked():
     module = tiny.bert()

@@ -71,3 +71,12 @@ class RunningHeads:
         ]
         changed, whole = (sum(float(n) for n in column) for column in zip(*norms, strict=True))
         return float(np.sqrt(changed / whole))
+
+    def mean_closure(self, changes: Changes) -> float:
+        """Give the mean closure of changed heads."""
+        scores = [
+            closure_scores(O + change, V).closure
+            for head, change in changes.items()
+            for O, V in [self.factors(head)]
+        ]
+        return float(torch.stack(scores).nanmean())

@@ -59,9 +59,12 @@ class OutputProjection:
 
     def weights(self, head: int) -> Tensor:
         """Give the part of the stored weight that is ``O_h``, ``(d, r)``, sharing its memory."""
+        return self.part(self.weight, head)
+
+    def part(self, stored: Tensor, head: int) -> Tensor:
+        """Give a head's part, ``(d, r)``, of what is laid out as the stored weight is."""
         part = slice(head * self.d_head, (head + 1) * self.d_head)
-        weight = self.weight
-        return weight[part].mT if self.transposed else weight[:, part]
+        return stored[part].mT if self.transposed else stored[:, part]
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,11 @@ class RunningModel:
     tokenizer: Any = field(repr=False)
     task: LanguageTask
     projections: tuple[OutputProjection, ...] = field(repr=False)
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether its trained head predicts something."""
+        return self.task != "none"
 
     @property
     def max_length(self) -> int | None:
@@ -111,7 +119,7 @@ class RunningModel:
             return self.module.base_model(input_ids=tokens, **self._options).last_hidden_state
 
     def logits(self, tokens: Tensor) -> Tensor:
-        """Run the model with its head.
+        """Run the model with its head; gradients are kept where the caller's mode keeps them.
 
         Parameters
         ----------
@@ -121,8 +129,7 @@ class RunningModel:
         -------
         (n, length, vocabulary) Tensor
         """
-        with torch.inference_mode():
-            return self.module(input_ids=tokens, **self._options).logits
+        return self.module(input_ids=tokens, **self._options).logits
 
     @property
     def _options(self) -> dict[str, bool]:
