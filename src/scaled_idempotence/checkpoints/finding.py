@@ -64,6 +64,7 @@ def find_layout(reader: Reader) -> tuple[Layout, str]:
     Parameters
     ----------
     reader : Reader
+        Of an architecture that the table has, or nothing is found.
 
     Returns
     -------

@@ -31,7 +31,7 @@ class RowOrder(ABC):
         """First row of each of the ``G`` value heads, whose ``r`` rows are contiguous."""
 
     def total(self, h: Hyperparameters) -> int:
-        """Rows of the whole matrix: queries, keys and values where a class does not say otherwise."""
+        """Rows of the whole matrix; unless a class says otherwise, of queries, keys and values."""
         return (h.n_heads + 2 * h.n_value_heads) * h.d_head
 
 
