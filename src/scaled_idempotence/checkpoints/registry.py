@@ -234,10 +234,8 @@ def lineage_of(repo: str) -> PublicLineage | None:
     >>> lineage_of("LLM360/Amber").revisions
     'ckpt_000, ckpt_001, ... ckpt_358'
     """
-    for lineage in LINEAGES:
-        if any(fnmatch.fnmatchcase(repo, pattern) for pattern in lineage.repos):
-            return lineage
-    return None
+    patterns = ((pattern, lineage) for lineage in LINEAGES for pattern in lineage.repos)
+    return next((one for pattern, one in patterns if fnmatch.fnmatchcase(repo, pattern)), None)
 
 
 def short_name(repo: str) -> str:
@@ -258,10 +256,8 @@ def short_name(repo: str) -> str:
     >>> short_name("Qwen/Qwen3-235B-A22B"), short_name("someone/model")
     ('qwen3-235b', 'someone--model')
     """
-    for model in MODELS.values():
-        if model.repo == repo:
-            return model.name
-    return repo.replace("/", "--")
+    names = {model.repo: model.name for model in MODELS.values()}
+    return names.get(repo, repo.replace("/", "--"))
 
 
 def repo_folder(repo: str) -> Path:

@@ -30,9 +30,9 @@ class RowOrder(ABC):
     def starts(self, h: Hyperparameters) -> list[int]:
         """First row of each of the ``G`` value heads, whose ``r`` rows are contiguous."""
 
-    @abstractmethod
     def total(self, h: Hyperparameters) -> int:
-        """Rows of the whole matrix."""
+        """Rows of the whole matrix; unless a class says otherwise, of queries, keys and values."""
+        return (h.n_heads + 2 * h.n_value_heads) * h.d_head
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,6 @@ class FusedBySize(RowOrder):
         first = (h.n_heads + h.n_value_heads) * h.d_head
         return [first + g * h.d_head for g in range(h.n_value_heads)]
 
-    def total(self, h: Hyperparameters) -> int:
-        return (h.n_heads + 2 * h.n_value_heads) * h.d_head
-
 
 @dataclass(frozen=True)
 class FusedByGroup(RowOrder):
@@ -76,9 +73,6 @@ class FusedByGroup(RowOrder):
         rows = (h.n_heads // h.n_value_heads + 2) * h.d_head
         return [(g + 1) * rows - h.d_head for g in range(h.n_value_heads)]
 
-    def total(self, h: Hyperparameters) -> int:
-        return (h.n_heads + 2 * h.n_value_heads) * h.d_head
-
 
 @dataclass(frozen=True)
 class FusedInBlocks(RowOrder):
@@ -93,9 +87,6 @@ class FusedInBlocks(RowOrder):
             (3 * heads * (head // heads) + heads + head % heads) * h.d_head
             for head in range(h.n_heads)
         ]
-
-    def total(self, h: Hyperparameters) -> int:
-        return 3 * h.n_heads * h.d_head
 
 
 @dataclass(frozen=True)
@@ -153,34 +144,8 @@ def take_values(matrix: Tensor, order: RowOrder, h: Hyperparameters, first: int 
     return torch.stack([matrix[start - first : start - first + h.d_head] for start in starts])
 
 
-class ValueWeights(ABC):
-    """How an architecture stores its value factors."""
-
-    @property
-    @abstractmethod
-    def key(self) -> str:
-        """Template of the name by which the layout is recognised."""
-
-    @property
-    @abstractmethod
-    def title(self) -> str:
-        """How it is stored, in a few words."""
-
-    @abstractmethod
-    def slices(self, h: Hyperparameters) -> list[TensorSlice]:
-        """What is read, under the templates of the names."""
-
-    @abstractmethod
-    def shapes(self, h: Hyperparameters) -> dict[str, tuple[Shape, str]]:
-        """Shapes that the templates' tensors must have, with their meaning in words."""
-
-    @abstractmethod
-    def factors(self, parts: Sequence[Tensor], h: Hyperparameters) -> Tensor:
-        """Make ``V`` of shape ``(G, d, r)`` of what `slices` names."""
-
-
 @dataclass(frozen=True)
-class Linear(ValueWeights):
+class Linear:
     """Values among the rows of one matrix ``[out, d]``, or ``[d, out]`` if `transposed` (Conv1D).
 
     Parameters
@@ -197,10 +162,12 @@ class Linear(ValueWeights):
 
     @property
     def key(self) -> str:
+        """Template of the name by which the layout is recognised."""
         return self.weight
 
     @property
     def title(self) -> str:
+        """How it is stored, in a few words."""
         return self.order.title + (", transposed" if self.transposed else "")
 
     def _rows(self, h: Hyperparameters) -> tuple[int, int] | None:
@@ -208,9 +175,11 @@ class Linear(ValueWeights):
         return None if self.transposed else value_rows(self.order, h)
 
     def slices(self, h: Hyperparameters) -> list[TensorSlice]:
+        """What is read, under the templates of the names."""
         return [TensorSlice(self.weight, self._rows(h))]
 
     def shapes(self, h: Hyperparameters) -> dict[str, tuple[Shape, str]]:
+        """Shapes that the templates' tensors must have, with their meaning in words."""
         rows = self.order.total(h)
         shape = (h.d_model, rows) if self.transposed else (rows, h.d_model)
         if isinstance(self.order, Separate):
@@ -223,6 +192,7 @@ class Linear(ValueWeights):
         return {self.weight: (shape, meaning)}
 
     def factors(self, parts: Sequence[Tensor], h: Hyperparameters) -> Tensor:
+        """Make ``V`` of shape ``(G, d, r)`` of what `slices` names."""
         (matrix,) = parts
         rows = self._rows(h)
         matrix = matrix.mT if self.transposed else matrix
@@ -230,7 +200,7 @@ class Linear(ValueWeights):
 
 
 @dataclass(frozen=True)
-class Latent(ValueWeights):
+class Latent:
     """Multi-head latent attention: values are up-projected from a latent that all heads share.
 
     ``V_h^T = up_h diag(gain) down``. The norm between the two leaves a scale that depends on the
@@ -286,6 +256,10 @@ class Latent(ValueWeights):
         up, gain, down = parts
         heads = up if self.stacked else take_values(up, self.order, h)
         return ((heads * gain) @ down).mT
+
+
+#: How an architecture stores its value factors.
+ValueWeights = Linear | Latent
 
 
 @dataclass(frozen=True)

@@ -87,11 +87,7 @@ def isotropic_inputs(V: Tensor, n: int, seeds: list[int]) -> Tensor:
     (H, n, r) Tensor
     """
     R = torch.linalg.qr(V, mode="r").R
-    normal = np.stack(
-        [
-            np.random.default_rng(draw_seed(seed, "x")).standard_normal((n, V.shape[-1]))
-            for seed in seeds
-        ]
-    )
+    generators = [np.random.default_rng(draw_seed(seed, "x")) for seed in seeds]
+    normal = np.stack([rng.standard_normal((n, V.shape[-1])) for rng in generators])
     # V = Q R, and Q^T x is as isotropic as x.
     return torch.from_numpy(normal) @ R

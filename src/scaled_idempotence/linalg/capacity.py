@@ -174,7 +174,9 @@ def capacity(
             for k, U in enumerate(trained)
         )
         trained = U_L, U_R
-    names = (*(("trained",) if trained is not None else ()), *_start_names(n_starts))
+    names = _PAIRINGS[:n_starts] + ("haar",) * (n_starts - 2)
+    if trained is not None:
+        names = ("trained", *names)
     defined = (s.amax(-1) > 0) & (c.amax(-1) > 0)
     s, c = s / s.amax(-1, keepdim=True), c / c.amax(-1, keepdim=True)  # P ignores both scales
 
@@ -245,10 +247,6 @@ def _seeds(seed, n: int) -> list[int]:
     if len(seeds) != n:
         raise ValueError(f"got {len(seeds)} seeds for {n} heads: pass one integer, or one a head")
     return seeds
-
-
-def _start_names(n: int) -> tuple[str, ...]:
-    return ("shifted", "sorted")[:n] + ("haar",) * (n - 2)
 
 
 def _start(name, s, c, trained, seed, k):

@@ -116,8 +116,7 @@ def orientation_changes(
 
     def factor(position: Tensor) -> Tensor:
         U_L, U_R = orientation_path(s, trained, best, position)
-        K = U_L * s @ U_R.mT
-        return refactor(K, coordinates.Q_O, coordinates.Q_V, V)
+        return refactor(U_L * s @ U_R.mT, coordinates.Q_O, coordinates.Q_V, V)
 
     # Against the path's own start, and no rounding where nothing is to move.
     change = factor(t) - factor(torch.zeros(1, dtype=torch.float64))

@@ -84,13 +84,9 @@ def principal_coordinates(O: Tensor | np.ndarray, V: Tensor | np.ndarray) -> Pri
     cosines = cosines.clamp(0.0, 1.0)
     K, Q_O, Q_V = _fix_blocks(K, cosines, Q_O, Q_V)
     K, Q_O, Q_V = _fix_signs(K, Q_O, Q_V)
-    bad = ~finite[..., None]
-    return PrincipalCoordinates(
-        K.masked_fill(bad[..., None], torch.nan),
-        cosines.masked_fill(bad, torch.nan),
-        Q_O.masked_fill(bad[..., None], torch.nan),
-        Q_V.masked_fill(bad[..., None], torch.nan),
-    )
+    finite = finite[..., None]
+    K, Q_O, Q_V = (torch.where(finite[..., None], X, torch.nan) for X in (K, Q_O, Q_V))
+    return PrincipalCoordinates(K, torch.where(finite, cosines, torch.nan), Q_O, Q_V)
 
 
 def _fix_signs(K: Tensor, Q_O: Tensor, Q_V: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -67,10 +67,9 @@ def _read(folder: Path) -> Corpus:
             f"{folder} holds {len(modules)} modules, expected the source of the standard library; "
             "this Python seems to keep it in an archive: use an ordinary installation"
         )
-    parts: dict[bool, list[bytes]] = {False: [], True: []}
-    for number, path in enumerate(modules):
-        parts[number % HELD_OUT_EVERY == HELD_OUT_EVERY - 1].append(path.read_bytes())
-    training, held_out = (b"".join(parts[chosen]) for chosen in (False, True))
+    contents = [path.read_bytes() for path in modules]
+    held_out = b"".join(contents[HELD_OUT_EVERY - 1 :: HELD_OUT_EVERY])
+    training = b"".join(text for n, text in enumerate(contents, 1) if n % HELD_OUT_EVERY)
     digest = hashlib.sha256(len(training).to_bytes(8, "little") + training + held_out)
     return Corpus(
         np.frombuffer(training, dtype=np.uint8),

@@ -192,20 +192,10 @@ def _train_in_processes(recipes: dict[str, Recipe], runs: dict[str, Path], progr
 def _start(recipe: Recipe, run: Path, said: Path) -> subprocess.Popen:
     # A process and no fork or spawn of multiprocessing: those want a guard in the caller's script.
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    command = [sys.executable, "-c", _TRAINING, str(os.getpid()), json.dumps(asdict(recipe))]
     with said.open("wb") as errors:
         return subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                _TRAINING,
-                str(os.getpid()),
-                json.dumps(asdict(recipe)),
-                str(run),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            env=environment,
+            [*command, str(run)], stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
         )
 
 

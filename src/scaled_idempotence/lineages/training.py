@@ -294,26 +294,24 @@ def train(
 def _resume(
     recipe: Recipe, run: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer
 ) -> tuple[int, dict]:
-    """Put back the last saved state; give the steps made and the losses so far."""
-    state = _saved_state(recipe, run)
-    if state is None:
-        return 0, {"training": [], "held_out": {}}
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    return state["done"], state["losses"]
+    """Put back the last saved state, if the checkpoints up to it are there too.
 
-
-def _saved_state(recipe: Recipe, run: Path) -> dict | None:
-    """The last saved state, if the checkpoints up to it are there too."""
+    Gives the steps made and the losses so far.
+    """
+    anew = 0, {"training": [], "held_out": {}}
     try:
         state = torch.load(run / STATE, weights_only=True)
         earlier = [step for step in recipe.checkpoints() if step < state["done"]]
     except FileNotFoundError:
-        return None
+        return anew
     except (RuntimeError, EOFError, KeyError, TypeError, UnpicklingError) as error:
         warnings.warn(f"{run / STATE} is damaged ({error}): the run begins anew", stacklevel=2)
-        return None
-    return state if all(_weights(run, step).is_file() for step in earlier) else None
+        return anew
+    if not all(_weights(run, step).is_file() for step in earlier):
+        return anew
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    return state["done"], state["losses"]
 
 
 def _save_state(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,15 +29,12 @@ def projection_inputs(running: RunningModel) -> Iterator[list[list[Tensor]]]:
     """
     seen: list[list[Tensor]] = [[] for _ in running.projections]
 
-    def keep(into: list[Tensor], one: OutputProjection):
-        def hook(module, args):
-            into.append(args[0].detach().unflatten(-1, (one.n_heads, one.d_head)))
-
-        return hook
+    def keep(into: list[Tensor], one: OutputProjection, module, args):
+        into.append(args[0].detach().unflatten(-1, (one.n_heads, one.d_head)))
 
     with ExitStack() as stack:
         for into, one in zip(seen, running.projections, strict=True):
-            stack.callback(one.module.register_forward_pre_hook(keep(into, one)).remove)
+            stack.callback(one.module.register_forward_pre_hook(partial(keep, into, one)).remove)
         yield seen
 
 
@@ -105,13 +103,10 @@ def block_outputs(running: RunningModel) -> Iterator[list[Any]]:
     """
     seen: list[Any] = [None] * len(running.projections)
 
-    def keep(position: int):
-        def hook(module, args, output):
-            seen[position] = output
-
-        return hook
+    def keep(position: int, module, args, output):
+        seen[position] = output
 
     with ExitStack() as stack:
         for position, one in enumerate(running.projections):
-            stack.callback(one.block.register_forward_hook(keep(position)).remove)
+            stack.callback(one.block.register_forward_hook(partial(keep, position)).remove)
         yield seen

@@ -317,16 +317,9 @@ def _projections(model: OVModel, module: Any) -> tuple[OutputProjection, ...]:
         path = owners.get(tensor.data_ptr())
         if path is None or not tensor.is_floating_point():
             raise CannotRun(f"{name} is not the weight of one module, or not of floating point")
-        found.append(
-            OutputProjection(
-                layer,
-                module.get_submodule(path),
-                _block(module, path),
-                live.layout.output.transposed,
-                live.n_heads,
-                live.d_head,
-            )
-        )
+        places = module.get_submodule(path), _block(module, path)
+        transposed = live.layout.output.transposed
+        found.append(OutputProjection(layer, *places, transposed, live.n_heads, live.d_head))
     if len({id(one.module) for one in found}) < len(found):
         raise CannotRun("layers of this model share one output projection, so none can be changed")
     return tuple(found)

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from ...errors import CheckpointError
-from ..folder import BITS, INDEX, SAFETENSORS, weight_map
+from ..folder import BITS, INDEX, SAFETENSORS, json_object, weight_map
 from .client import Commit, read_range
 
 SAFETENSORS_INDEX = SAFETENSORS + INDEX
@@ -210,13 +210,4 @@ def read_json(commit: Commit, file: str) -> dict:
     CheckpointError, FetchError
         If it cannot be fetched, or holds no JSON object.
     """
-    content, _ = read_range(commit, file, 0, None)
-    try:
-        value = json.loads(content)
-    except ValueError as error:
-        raise CheckpointError(f"{file} of {commit.where} is not valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise CheckpointError(
-            f"{file} of {commit.where} holds a {type(value).__name__}, expected an object"
-        )
-    return value
+    return json_object(read_range(commit, file, 0, None)[0], f"{file} of {commit.where}")

@@ -152,8 +152,7 @@ def open_hub(
     if tensors is None:
         if not commit.files:
             commit = hub_client.resolve(repo, commit.sha)
-        if _is_bin_only(commit):
-            files = _bin_files(commit)
+        if files := _bin_files(commit):
             reader = ModelFolder(_download(commit, files), part, commit.where)
             write_atomically(folder / FILES, json.dumps(files).encode())
             return reader, commit.sha
@@ -185,14 +184,14 @@ def _kept_headers(folder: Path) -> dict[str, Stored] | None:
         return None
 
 
-def _is_bin_only(commit: Commit) -> bool:
-    safetensors = {SAFETENSORS, SAFETENSORS_INDEX} & set(commit.files)
-    return not safetensors and bool({PICKLE, PICKLE_INDEX} & set(commit.files))
-
-
 def _bin_files(commit: Commit) -> list[str]:
+    """Files to be brought whole, where there are no safetensors, of which parts can be read."""
+    if {SAFETENSORS, SAFETENSORS_INDEX} & set(commit.files):
+        return []
     if PICKLE in commit.files:
         return [CONFIG, PICKLE]
+    if PICKLE_INDEX not in commit.files:
+        return []
     shards = weight_map(read_json(commit, PICKLE_INDEX), f"{PICKLE_INDEX} of {commit.where}")
     return [CONFIG, PICKLE_INDEX, *sorted(set(shards.values()))]
 

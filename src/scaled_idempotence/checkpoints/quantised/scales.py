@@ -42,8 +42,8 @@ def scale_of(name: str, names: Collection[str]) -> str | None:
     str or None
     """
     stem = name.removesuffix("weight")
-    found = [stem + scale for scale in SCALES if stem != name and stem + scale in names]
-    return found[0] if found else None
+    found = (stem + scale for scale in SCALES if stem != name and stem + scale in names)
+    return next(found, None)
 
 
 def scale_rows(
@@ -202,9 +202,8 @@ def explain_missing(name: str, names: Collection[str], quantisation: str) -> str
     stem = name.removesuffix("weight")
     for suffix, scheme in STAND_INS.items():
         if stem + suffix in names:
-            scheme = f"{quantisation or scheme}"
             return (
-                f". There is {stem}{suffix} instead: the weights are quantised by {scheme}, which "
-                f"is not read. {WAY_OUT}"
+                f". There is {stem}{suffix} instead: the weights are quantised by "
+                f"{quantisation or scheme}, which is not read. {WAY_OUT}"
             )
     return ""
