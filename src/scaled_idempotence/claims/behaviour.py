@@ -23,7 +23,8 @@ def _measured(table: str) -> Check:
 
 
 def _high(tables: Tables) -> pd.DataFrame:
-    return tables["activations"][tables["activations"].group == "high"]
+    heads = tables["activations"]
+    return heads.loc[heads.group == "high"]
 
 
 def _aligned(tables: Tables) -> Figures:
@@ -41,7 +42,7 @@ def _wrong(tables: Tables) -> Figures:
 
 
 def _together(table: pd.DataFrame, group: str) -> pd.DataFrame:
-    return table[(table.scope == "together") & (table.group == group)]
+    return table.loc[(table.scope == "together") & (table.group == group)]
 
 
 def _changes(group: str):

@@ -15,7 +15,7 @@ Check = Callable[[Tables], str]
 
 def strong(heads: pd.DataFrame, column: str = "closure") -> pd.DataFrame:
     """Rows of strong heads; an undefined closure is never strong."""
-    return heads[heads[column] >= STRONG]
+    return heads.loc[heads[column] >= STRONG]
 
 
 def strong_heads(table: str) -> Check:

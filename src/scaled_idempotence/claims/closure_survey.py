@@ -11,6 +11,7 @@ from .claim import NEAR, VANISHING, Claim, Figures, Tables
 
 SECTION = "Closure survey"
 ENDPOINTS, FIGURES = paper.ENDPOINTS, paper.SURVEY
+MEDIANS = ENDPOINTS.loc[:, "median"]
 SHARES = ENDPOINTS.strong / ENDPOINTS.heads
 #: Wrong-V medians in units of what a random pairing of the same head dimension has.
 CHANCE = ENDPOINTS.wrong_v_median * paper.HEAD_DIMENSIONS**2
@@ -19,7 +20,7 @@ TRIVIAL_RANK = 2
 
 
 def _strong(tables: Tables) -> Figures:
-    heads = tables["survey"][tables["survey"].closure.notna()]
+    heads = tables["survey"].dropna(subset="closure")
     n = len(strong(heads))
     return {"strong": n, "heads": len(heads), "share": n / len(heads)}
 
@@ -50,8 +51,9 @@ def _first(tables: Tables) -> Figures:
 
 def _sign(tables: Tables) -> Figures:
     heads = strong(tables["survey"])
-    signs = np.sign(heads[["alpha", "copying_score"]])
-    agree = np.nan if signs.isna().any(axis=None) else (signs.alpha == signs.copying_score).sum()
+    alpha, copying = np.sign(heads.alpha), np.sign(heads.copying_score)
+    undefined = (alpha.isna() | copying.isna()).any()
+    agree = np.nan if undefined else (alpha == copying).sum()
     return {"agreeing": agree, "strong": len(heads)}
 
 
@@ -94,13 +96,13 @@ CLAIMS = (
         statement="The typical head is neither closed nor at chance.",
         criterion=f"the median of P is above {NEAR:g} and below {min(THRESHOLDS):g}, the lowest "
         "threshold of the sweep",
-        paper=f"{ENDPOINTS['median'].min():.4f} to {ENDPOINTS['median'].max():.4f}",
+        paper=f"{MEDIANS.min():.4f} to {MEDIANS.max():.4f}",
         needs={"survey": ("closure",)},
         measure=lambda t: {"median": t["survey"].closure.median()},
         holds=lambda x: NEAR < x["median"] < min(THRESHOLDS),
         shown="{median:.4f}",
         applies=(defined_heads("survey"),),
-        reference=("median", ENDPOINTS["median"].min(), ENDPOINTS["median"].max()),
+        reference=("median", MEDIANS.min(), MEDIANS.max()),
     ),
     Claim(
         id="survey.wrong_v",

@@ -15,12 +15,12 @@ PAPER, LINEAGES = paper.CAPACITY, paper.TRAJECTORY
 
 
 def _sample(table: pd.DataFrame, name: str) -> pd.DataFrame:
-    return table[table["sample"] == name]
+    return table.loc[table["sample"] == name]
 
 
 def _ordinary(tables: Tables) -> pd.DataFrame:
     blind = _sample(tables["attainment"], "hash")
-    return blind[blind.closure < STRONG]
+    return blind.loc[blind.closure < STRONG]
 
 
 def _layer_medians(tables: Tables) -> Figures:
@@ -42,8 +42,8 @@ def _unused(tables: Tables) -> Figures:
 def _beside(tables: Tables) -> pd.DataFrame:
     """Strong and matched heads of the layers that have both."""
     table = tables["attainment"]
-    both = table[table["sample"].isin(["strong", "matched"])]
-    return both[both.groupby("layer")["sample"].transform("nunique") == 2]
+    both = table.loc[table["sample"].isin(["strong", "matched"])]
+    return both.loc[both.groupby("layer")["sample"].transform("nunique") == 2]
 
 
 def _gaps(tables: Tables) -> Figures:
@@ -53,7 +53,7 @@ def _gaps(tables: Tables) -> Figures:
 
 
 def _interval(tables: Tables) -> Figures:
-    if _beside(tables)[["closure", "capacity", "attainment"]].isna().any(axis=None):
+    if _beside(tables)[["closure", "capacity", "attainment"]].isna().to_numpy().any():
         return {"gap": float("nan")}
     gap = attainment_gaps(tables["attainment"]).loc["attainment"]
     return {"gap": gap.gap, "low": gap.low, "high": gap.high}

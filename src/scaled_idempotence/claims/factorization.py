@@ -24,7 +24,7 @@ ISO, POSITIVE = paper.ISOCLINIC, paper.FACTORIAL["positive_layers"]
 
 
 def _error(tables: Tables) -> Figures:
-    heads = tables["support"][tables["support"].closure.notna()]
+    heads = tables["support"].dropna(subset="closure")
     return {"largest_error": heads.identity_error.max(skipna=False)}
 
 
@@ -40,7 +40,7 @@ def _stay(tables: Tables) -> Figures:
 
 
 def _auroc(tables: Tables) -> Figures:
-    heads = tables["support"][tables["support"].closure.notna()]
+    heads = tables["support"].dropna(subset="closure")
     positive = heads.closure >= STRONG
     return {name: auroc(heads[name], positive) for name in ("latent_closure", "isotropy")}
 

@@ -73,7 +73,7 @@ def _decide(claim: Claim, source: ResultTables, lineage: str | None = None) -> V
     except TableFault as fault:
         return Verdict(NOT_RUN, remark=str(fault))
     if lineage is not None:
-        tables = {name: table[table.lineage == lineage] for name, table in tables.items()}
+        tables = {name: table.loc[table.lineage == lineage] for name, table in tables.items()}
     try:
         return judge(claim, tables)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:

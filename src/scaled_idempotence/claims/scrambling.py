@@ -24,27 +24,27 @@ _KINDS = {"permutation": "signed permutations", "haar": "Haar rotations"}
 
 
 def _study(tables: Tables) -> Figures:
-    table = tables["orientation"][tables["orientation"].closure.notna()]
-    if table[list(_SCORES)].isna().any(axis=None):
+    table = tables["orientation"].dropna(subset="closure")
+    if table[list(_SCORES)].isna().to_numpy().any():
         # A scramble without a score would count as one that the trained head beat.
         return {"closure_of_every_scramble": np.nan}
-    figures = orientation_summary(table)
-    shares = {f"{kind}_share": figures[kind] / figures.trained for kind in _KINDS}
+    figures = orientation_summary(table).to_dict()
+    shares = {f"{kind}_share": figures[kind] / figures["trained"] for kind in _KINDS}
     return {**figures, **shares}
 
 
 def _null(tables: Tables) -> Figures:
-    table = tables["orientation"][tables["orientation"].closure.notna()]
+    table = tables["orientation"].dropna(subset="closure")
     return {"ratio": (table.haar_mean / table.null).mean(skipna=False)}
 
 
 def _beyond(tables: Tables) -> Figures:
-    p = tables["orientation"][tables["orientation"].closure.notna()].null_p
+    p = tables["orientation"].dropna(subset="closure").null_p
     return {"share": np.nan if p.isna().any() else (p < BEYOND).mean()}
 
 
 def _spectrum(tables: Tables) -> Figures:
-    table = tables["orientation"][tables["orientation"].closure.notna()]
+    table = tables["orientation"].dropna(subset="closure")
     return {"largest_error": table.singular_value_error.max(skipna=False)}
 
 

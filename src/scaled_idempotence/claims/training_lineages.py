@@ -14,7 +14,7 @@ def _gaps(quantity: str):
 
     def measure(tables: Tables) -> Figures:
         rows = tables["trajectory_gaps"]
-        rows = rows[rows.quantity == quantity].sort_values("step")
+        rows = rows.loc[rows.quantity == quantity].sort_values("step")
         first, last = rows.iloc[0], rows.iloc[-1]
         return {
             "early_strong": first.strong,
@@ -63,8 +63,10 @@ CLAIMS = (
         criterion="the medians of capacity differ by less, in size, than they do at the end in any "
         f"of the paper's models ({_SMALLEST:.3f})",
         paper="; ".join(
-            f"{row.early_capacity_strong:.3f} and {row.early_capacity_matched:.3f}"
-            for row in PAPER.itertuples()
+            f"{strong:.3f} and {matched:.3f}"
+            for strong, matched in zip(
+                PAPER.early_capacity_strong, PAPER.early_capacity_matched, strict=True
+            )
         ),
         needs=_gaps_of_lineage,
         measure=_gaps("capacity"),
@@ -120,8 +122,10 @@ CLAIMS = (
         criterion="at the last checkpoint the gap of median attainment is larger than that of "
         "capacity",
         paper="; ".join(
-            f"{row.final_gap_attainment:.3f} against {row.final_gap_capacity:.3f}"
-            for row in PAPER.itertuples()
+            f"{attainment:.3f} against {capacity:.3f}"
+            for attainment, capacity in zip(
+                PAPER.final_gap_attainment, PAPER.final_gap_capacity, strict=True
+            )
         ),
         needs={"trajectory_gaps": ("quantity", "step", "gap")},
         measure=_final_gaps,

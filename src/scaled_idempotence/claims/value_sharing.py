@@ -34,7 +34,7 @@ def _strong_siblings(tables: Tables) -> pd.DataFrame:
 
 
 def _median(name: str):
-    return lambda tables: {name: _pairs(tables)[name].median(skipna=False)}
+    return lambda tables: {name: _pairs(tables).loc[:, name].median(skipna=False)}
 
 
 def _bound(tables: Tables) -> Figures:
@@ -52,13 +52,14 @@ def _bound(tables: Tables) -> Figures:
 def _products(tables: Tables) -> Figures:
     pairs = _pairs(tables)
     return {
-        side: pairs[f"{side}_product_closure"].median(skipna=False) for side in ("right", "left")
+        "right": pairs.right_product_closure.median(skipna=False),
+        "left": pairs.left_product_closure.median(skipna=False),
     }
 
 
 def _band(tables: Tables) -> Figures:
     both = _strong_siblings(tables)[["band_residual", "band_residual_reverse"]]
-    return {"residual": np.nan if both.isna().any(axis=None) else np.median(both)}
+    return {"residual": np.nan if both.isna().to_numpy().any() else np.median(both)}
 
 
 def _retrieved(tables: Tables) -> Figures:

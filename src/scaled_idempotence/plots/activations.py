@@ -51,10 +51,10 @@ def activation_cosines(table: pd.DataFrame, threshold: float = STRONG) -> Figure
 
 def _groups(axes, table: pd.DataFrame) -> None:
     groups = {
-        "strong": table[table.strong],
-        "top decile": table[table.group == "high"],
-        "bottom decile": table[table.group == "low"],
-        "low, same layers": table[table.matched_low],
+        "strong": table.loc[table.strong],
+        "top decile": table.loc[table.group == "high"],
+        "bottom decile": table.loc[table.group == "low"],
+        "low, same layers": table.loc[table.matched_low],
     }
     groups = {name: part for name, part in groups.items() if len(part)}
     for row, part in enumerate(groups.values()):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from ..experiments.survey import sweep
@@ -46,7 +46,7 @@ def closure_map(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
     )
     for head, layer in zip(*np.nonzero(grid.to_numpy() >= threshold), strict=True):
         axes.add_patch(
-            plt.Rectangle((layer, head), 1, 1, fill=False, edgecolor=CONTROL, linewidth=2, zorder=3)
+            Rectangle((layer, head), 1, 1, fill=False, edgecolor=CONTROL, linewidth=2, zorder=3)
         )
     axes.set(xlabel="layer", ylabel="query head")
     axes.tick_params(axis="y", rotation=0)

@@ -50,7 +50,7 @@ def capacity_by_layer(table: pd.DataFrame) -> Figure:
     Figure
         Left, each head's closure joined to its capacity; right, the share attained.
     """
-    blind = table[table["sample"] == "hash"].sort_values(["layer", "head"])
+    blind = table.loc[table["sample"] == "hash"].sort_values(["layer", "head"])
     x = blind.layer + 0.3 * (blind.groupby("layer").cumcount() - 0.5)
     figure, (left, right) = subplots(1, 2, figsize=(10.5, 4.0), sharex=True)
     left.vlines(x, blind.closure, blind.capacity, color=REFERENCE, alpha=0.4, linewidth=1)

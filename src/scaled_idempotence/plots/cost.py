@@ -43,7 +43,7 @@ def cost_growth(rows: pd.DataFrame, exponents: pd.DataFrame) -> Figure:
             ax.plot(part["size"], part.seconds, marker=marker, color=color, label=label)
         ax.set_xscale("log", base=2)
         ax.set_yscale("log")
-        ax.set_xticks(sorted(rows[rows.grows == grows]["size"].unique()))
+        ax.set_xticks(sorted(set(rows.loc[rows.grows == grows, "size"])))
         ax.xaxis.set_major_formatter(StrMethodFormatter("{x:.0f}"))
         ax.set_xlabel(grows)
         # Below the panel: inside, it would lie on one curve or another.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..paper import STRONG
-from .style import CONTROL, REFERENCE, TRAINED, subplots
+from .style import CONTROL, REFERENCE, TRAINED, key, subplots
 
 
 def core_anatomy(cores: dict[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
@@ -66,11 +65,11 @@ def principal_angles(
     axes.plot(order, cosines[~strong].T, color=TRAINED, alpha=0.12, linewidth=0.8)
     axes.plot(order, cosines[strong].T, color=CONTROL, alpha=0.8, linewidth=1.1)
     handles = [
-        plt.Line2D([], [], color=TRAINED, label="ordinary heads"),
-        plt.Line2D([], [], color=REFERENCE, linestyle=":", label="rms of random subspaces"),
+        key("ordinary heads", color=TRAINED),
+        key("rms of random subspaces", color=REFERENCE, linestyle=":"),
     ]
     if strong.any():
-        handles.insert(0, plt.Line2D([], [], color=CONTROL, label="strong heads"))
+        handles.insert(0, key("strong heads", color=CONTROL))
     axes.axhline(np.sqrt(random_overlap), color=REFERENCE, linestyle=":")
     axes.set(xlabel="principal angle, from the smallest", ylabel=r"$\cos\theta$", ylim=(0, 1.02))
     axes.legend(handles=handles, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3)

@@ -37,13 +37,13 @@ def interventions(effects: pd.DataFrame) -> Figure:
     -------
     Figure
     """
-    together = effects[effects.scope == "together"]
+    together = effects.loc[effects.scope == "together"]
     groups = list(dict.fromkeys(together.group))
     figure, axes = subplots(figsize=(8.5, 0.9 * len(groups) + 1.6))
     for row, group in enumerate(groups):
-        part = together[together.group == group]
+        part = together.loc[together.group == group]
         for n, (kind, (color, marker, _)) in enumerate(INTERVENTIONS.items()):
-            rows = part[part.intervention == kind]
+            rows = part.loc[part.intervention == kind]
             y = row + 0.17 * (n - 1.5)
             axes.hlines([y] * len(rows), rows.low, rows.high, color=color, linewidth=2)
             axes.plot(rows.delta, [y] * len(rows), marker, color=color, ms=6)
@@ -53,7 +53,7 @@ def interventions(effects: pd.DataFrame) -> Figure:
     counts = together.drop_duplicates("group").set_index("group").n_heads
     axes.set_yticks(range(len(groups)), [f"{group} ({counts[group]})" for group in groups])
     axes.set_ylim(len(groups) - 0.5, -0.5)
-    _symlog(axes, together[["low", "high", "delta"]])
+    _symlog(axes, together.filter(["low", "high", "delta"]))
     axes.axvline(0, color=REFERENCE, linewidth=1, linestyle=":")
     measure, unit = (effects.attrs.get(key, key) for key in ("measure", "unit"))
     change = measure if measure == "output change" else f"change of {measure}"
@@ -137,13 +137,13 @@ def dose_response(dose: pd.DataFrame) -> Figure:
     Figure
         A column a curve; above the change of the measure with its interval, below closure.
     """
-    curves = list(dose.groupby(["scope", "group", "layer", "head"], sort=False))
+    curves = [part for _, part in dose.groupby(["scope", "group", "layer", "head"], sort=False)]
     figure, grid = subplots(
         2, len(curves), figsize=(3.7 * len(curves), 5.4), squeeze=False, sharex=True,
         height_ratios=(2, 1),
     )  # fmt: skip
-    for column, ((scope, group, layer, head), part) in enumerate(curves):
-        upper, lower = grid[:, column]
+    for part, (upper, lower) in zip(curves, grid.T, strict=True):
+        of = part.iloc[0]
         for path, (color, style, label) in PATHS.items():
             line = part[part.path == path]
             if len(line):
@@ -154,8 +154,8 @@ def dose_response(dose: pd.DataFrame) -> Figure:
             axes.axvline(0, color=REFERENCE, linewidth=1, linestyle=":")
             axes.axvline(1, color=REFERENCE, linewidth=1, linestyle=":")
         upper.axhline(0, color=REFERENCE, linewidth=1, linestyle=":")
-        one = f"{group}: layer {layer}, head {head}"
-        title = f"{group}, together" if scope == "together" else one
+        one = f"{of.group}: layer {of.layer}, head {of['head']}"
+        title = f"{of.group}, together" if of.scope == "together" else one
         upper.set_title(title, fontsize="small", loc="left")
         lower.set(xlabel="$t$ (0: trained, 1: end of the path)", ylim=(-0.04, 1.04))
     measure = dose.attrs.get("measure", "measure")

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import PercentFormatter
 from scipy import stats
 
 from ..paper import STRONG
 from ..verdict import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN, SYMBOLS
-from .style import CONTROL, REFERENCE, TRAINED, subplots
+from .style import CONTROL, REFERENCE, TRAINED, key, subplots
 
 # A third of Okabe and Ito's colours.
 THIRD = "#009E73"
@@ -51,13 +50,13 @@ def claims_map(board: pd.DataFrame) -> Figure:
         axes.text(-0.02, y + 0.5, section, transform=axes.get_yaxis_transform(), fontsize="small",
                   weight="bold", ha="right", va="center")  # fmt: skip
         y += 1
-        for row in rows.itertuples():
+        for claim, short, origin in zip(rows.claim, rows.short, rows.origin, strict=True):
             for x, model in enumerate(models):
-                if (row.claim, model) in verdicts:  # lineages have claims of their own
-                    _cell(axes, x, y, verdicts[row.claim, model])
+                if (claim, model) in verdicts:  # lineages have claims of their own
+                    _cell(axes, x, y, verdicts[claim, model])
             ticks.append(y + 0.5)
-            labels.append(row.short)
-            styles.append("normal" if row.origin == "paper" else "italic")
+            labels.append(short)
+            styles.append("normal" if origin == "paper" else "italic")
             y += 1
         y += 0.3
     axes.set_yticks(ticks, labels, fontsize="small")
@@ -86,7 +85,7 @@ def claims_map(board: pd.DataFrame) -> Figure:
 def _cell(axes: Axes, x: int, y: float, verdict: str) -> None:
     color, ink = COLORS[verdict]
     axes.add_patch(
-        plt.Rectangle(
+        Rectangle(
             (x + 0.03, y + 0.05), 0.94, 0.9, facecolor=color,
             edgecolor=REFERENCE if verdict == NOT_RUN else "none", linewidth=0.4, linestyle=":",
         )
@@ -112,7 +111,7 @@ def closure_by_model(heads: pd.DataFrame, endpoints: pd.DataFrame) -> Figure:
     Figure
         A row a model; of the paper's models only the marks are known.
     """
-    known = heads[heads.closure.notna()]
+    known = heads.dropna(subset="closure")
     models = list(dict.fromkeys(known.model))
     rows = [*models, *endpoints.index]
     figure, axes = subplots(figsize=(8.5, 0.42 * len(rows) + 1.4))
@@ -135,8 +134,7 @@ def closure_by_model(heads: pd.DataFrame, endpoints: pd.DataFrame) -> Figure:
     axes.set(xlabel="closure $P$", ylabel="", xlim=(-0.02, 1.02), ylim=(len(rows) - 0.4, -0.6))
     names = {"median": "median", "q90": "90% quantile", "max": "highest"}
     handles = [
-        plt.Line2D([], [], color=REFERENCE, marker=marker, linestyle="", ms=size, mew=2,
-                   label=names[name])
+        key(names[name], color=REFERENCE, marker=marker, linestyle="", ms=size, mew=2)
         for name, marker, size in _QUANTILES
     ]  # fmt: skip
     axes.legend(handles=handles, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
@@ -164,24 +162,22 @@ def sign_by_model(shares: pd.DataFrame, paper: tuple[float, float]) -> Figure:
     axes.axvspan(*paper, color=REFERENCE, alpha=0.15, linewidth=0)
     axes.axvline(0.5, color=REFERENCE, linewidth=1, linestyle=":")
     for offset, (group, (color, marker)) in zip((-0.22, 0, 0.22), groups.items(), strict=True):
-        part = shares[(shares.group == group) & shares.negative.notna()]
-        for row in part.itertuples():
-            y = models.index(row.model) + offset
-            interval = stats.binomtest(round(row.negative * row.heads), row.heads).proportion_ci(
-                method="wilson"
-            )
+        part = shares.loc[(shares.group == group) & shares.negative.notna()]
+        for model, share, heads in zip(part.model, part.negative, part.heads, strict=True):
+            y = models.index(model) + offset
+            interval = stats.binomtest(round(share * heads), heads).proportion_ci(method="wilson")
             axes.plot([interval.low, interval.high], [y, y], color=color, linewidth=1.2)
-            axes.plot(row.negative, y, marker, color=color, ms=6)
+            axes.plot(share, y, marker, color=color, ms=6)
     handles = [
-        plt.Line2D([], [], color=color, marker=marker, linestyle="", label=f"{group} heads")
+        key(f"{group} heads", color=color, marker=marker, linestyle="")
         for group, (color, marker) in groups.items()
     ]
-    handles.append(Patch(color=REFERENCE, alpha=0.15, label="paper, strong heads"))
+    band = Patch(color=REFERENCE, alpha=0.15, label="paper, strong heads")
     axes.set_yticks(range(len(models)), models)
     axes.set(xlabel=r"share with $\alpha < 0$", xlim=(-0.02, 1.02), ylim=(len(models) - 0.5, -0.5))
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
     axes.legend(
-        handles=handles, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2,
+        handles=[*handles, band], frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2,
         fontsize="small",
     )  # fmt: skip
     return figure
@@ -252,20 +248,20 @@ def attainment_by_model(table: pd.DataFrame, paper: dict[str, tuple[float, float
         "strong": ("strong heads", CONTROL, "D"),
     }
     figure, (left, right) = subplots(1, 2, figsize=(10.5, 0.75 * len(models) + 1.7), sharey=True)
-    for key, color in (("ordinary", TRAINED), ("strong", CONTROL)):
-        left.axvspan(*paper[key], color=color, alpha=0.2, linewidth=0)
+    for kind, color in (("ordinary", TRAINED), ("strong", CONTROL)):
+        left.axvspan(*paper[kind], color=color, alpha=0.2, linewidth=0)
     for offset, (sample, (_, color, marker)) in zip((-0.25, 0, 0.25), samples.items(), strict=True):
         for height, model in enumerate(models):
-            part = table[(table.model == model) & (table["sample"] == sample)]
+            part = table.loc[(table.model == model) & (table["sample"] == sample)]
             for axes, column in ((left, "capacity"), (right, "attainment")):
                 _strip(axes, part[column], height + offset, color, marker)
     handles = [
-        plt.Line2D([], [], color=color, marker=marker, linestyle="", label=label)
+        key(label, color=color, marker=marker, linestyle="")
         for label, color, marker in samples.values()
     ]
     handles += [
-        Patch(color=color, alpha=0.2, label=f"paper: {key} heads, medians")
-        for key, color in (("ordinary", TRAINED), ("strong", CONTROL))
+        Patch(color=color, alpha=0.2, label=f"paper: {kind} heads, medians")
+        for kind, color in (("ordinary", TRAINED), ("strong", CONTROL))
     ]
     left.set_yticks(range(len(models)), models)
     left.set(xlabel="capacity (lower bound)", ylim=(len(models) - 0.5, -0.5))
@@ -315,11 +311,9 @@ def sharing_by_model(pairs: pd.DataFrame, paper: pd.DataFrame) -> Figure:
         axes.axvline(1, color=REFERENCE, linewidth=1, linestyle=":")
     right.axvline(0, color=REFERENCE, linewidth=1, linestyle=":")
     handles = [
-        plt.Line2D([], [], color=TRAINED, marker="o", linestyle="", label="siblings"),
-        plt.Line2D([], [], color=CONTROL, marker="x", linestyle="", label="next value group"),
-        plt.Line2D(
-            [], [], color=REFERENCE, marker="|", linestyle="", ms=11, mew=2.5, label="median"
-        ),
+        key("siblings", color=TRAINED, marker="o", linestyle=""),
+        key("next value group", color=CONTROL, marker="x", linestyle=""),
+        key("median", color=REFERENCE, marker="|", linestyle="", ms=11, mew=2.5),
     ]
     right.legend(
         handles=handles, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
+from matplotlib.lines import Line2D
 
 # Okabe and Ito's colours: told apart by readers with any colour vision, and in grey.
 TRAINED = "#0072B2"
@@ -41,6 +42,11 @@ def subplots(*args, **kwargs) -> tuple:
     return figure, axes
 
 
+def key(label: str, **line) -> Line2D:
+    """An entry of a legend that stands for more than one thing drawn."""
+    return Line2D([], [], label=label, **line)
+
+
 def by_strength(table: pd.DataFrame, strong: pd.Series) -> Iterator[tuple[pd.DataFrame, dict]]:
     """Split a table into ordinary and strong heads, each with what `Axes.plot` draws it as.
 
@@ -62,4 +68,4 @@ def by_strength(table: pd.DataFrame, strong: pd.Series) -> Iterator[tuple[pd.Dat
     ):
         if mask.any():
             marks = {"linestyle": "", "marker": marker, "alpha": 0.7}
-            yield table[mask], {"color": color, "label": label, "ms": 4, **marks}
+            yield table.loc[mask], {"color": color, "label": label, "ms": 4, **marks}

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-from pandas.api.typing import SeriesGroupBy
+from pandas.api.typing import DataFrameGroupBy
 from scipy import stats
 
 from ..experiments.trajectory import POOLED, QUANTITIES
-from .style import CONTROL, REFERENCE, TRAINED, subplots
+from .style import CONTROL, REFERENCE, TRAINED, key, subplots
 
 #: A colour and a dash pattern a lineage: either tells them apart.
 STYLES = (
@@ -31,7 +30,7 @@ CHI_SQUARE_MEDIAN = float(stats.chi2.median(df=1))
 GROUPS = {"strong": (CONTROL, "end strong"), "matched": (TRAINED, "ordinary, same layers")}
 
 
-def _styles(names: Sequence[str]) -> dict[str, dict]:
+def _styles(names: Sequence[Hashable]) -> dict[Hashable, dict]:
     return {
         name: {"color": color, "linestyle": dash}
         for name, (color, dash) in zip(
@@ -40,19 +39,18 @@ def _styles(names: Sequence[str]) -> dict[str, dict]:
     }
 
 
-def _step_axis(axes: Axes, steps: Sequence[int]) -> None:
+def _step_axis(axes: Axes, steps: pd.Series) -> None:
     """Logarithmic, with step 0 a factor of two before the first other one."""
-    steps = np.unique(np.asarray(steps))
-    positive = steps[steps > 0]
+    shown = np.unique(steps)
+    positive = shown[shown > 0]
     first = float(positive[0]) if len(positive) else 1.0
     # Linear up to the first step, as long as a doubling is on the logarithmic part.
     axes.set_xscale("symlog", base=2, linthresh=first, linscale=1)
     # The automatic margin would reach far below 0; what lies right of the last step is wanted too.
-    axes.set_xlim(-0.4 * first if steps[0] == 0 else 0.8 * first, 1.25 * float(steps[-1]))
-    shown = steps
+    axes.set_xlim(-0.4 * first if shown[0] == 0 else 0.8 * first, 1.25 * float(shown[-1]))
     while len(shown) > MOST_TICKS:
         shown = np.unique(np.r_[shown[::-1][::2], shown[0]])
-    axes.xaxis.set_major_locator(FixedLocator(shown))
+    axes.xaxis.set_major_locator(FixedLocator(shown.tolist()))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(
         FuncFormatter(lambda step, _: f"{step / 1000:g}k" if step >= 10_000 else f"{step:g}")
@@ -124,9 +122,9 @@ def leaving_the_null(heads: pd.DataFrame) -> Figure:
     return figure
 
 
-def _quartiles(axes: Axes, steps: SeriesGroupBy, alpha: float, **line) -> None:
+def _quartiles(axes: Axes, steps: DataFrameGroupBy, column: str, alpha: float, **line) -> None:
     """Draw medians over the steps, and the range from quartile to quartile as a band."""
-    low, middle, high = (steps.quantile(q) for q in (0.25, 0.5, 0.75))
+    low, middle, high = (steps[column].quantile(q) for q in (0.25, 0.5, 0.75))
     axes.plot(middle.index, middle, ms=4, **line)
     axes.fill_between(low.index, low, high, color=line["color"], alpha=alpha, lw=0)
 
@@ -148,7 +146,7 @@ def spectra_over_steps(heads: pd.DataFrame) -> Figure:
     for name, part in heads.groupby("lineage", sort=False):
         groups = part.groupby("step")
         for axes, column in ((left, "effective_rank"), (right, "null")):
-            _quartiles(axes, groups[column], 0.12, marker="o", label=name, **styles[name])
+            _quartiles(axes, groups, column, 0.12, marker="o", label=name, **styles[name])
     left.set(ylabel="effective rank", ylim=(0, None))
     right.set(ylabel="closed-form null $P_0$", yscale="log")
     for axes in (left, right):
@@ -178,10 +176,10 @@ def groups_over_steps(heads: pd.DataFrame) -> Figure:
     for row, name in zip(grid, names, strict=True):
         for axes, quantity, title in zip(row, QUANTITIES, titles, strict=True):
             for group, (color, label) in GROUPS.items():
-                chosen = heads[(heads.lineage == name) & (heads.group == group)]
-                steps = chosen.groupby("step")[quantity]
+                chosen = heads.loc[(heads.lineage == name) & (heads.group == group)]
+                steps = chosen.groupby("step")
                 marker = "D" if group == "strong" else "o"
-                _quartiles(axes, steps, 0.15, marker=marker, label=label, color=color)
+                _quartiles(axes, steps, quantity, 0.15, marker=marker, label=label, color=color)
             axes.set_title(f"{name}: {title}", fontsize="small", loc="left")
             _step_axis(axes, heads.step[heads.lineage == name])
             axes.axhline(0, color=REFERENCE, linewidth=0.8, linestyle=":")
@@ -224,7 +222,7 @@ def heads_over_steps(heads: pd.DataFrame) -> Figure:
         _step_axis(axes, part.step)
     grid[0, 0].set(ylabel="closure $P$", ylim=(0, min(1.02, 1.15 * heads.closure.max())))
     handles = [
-        Line2D([], [], color=color, linestyle=dash, label=label)
+        key(label, color=color, linestyle=dash)
         for color, dash, label in (
             (CONTROL, "-", "ends strong"), (TRAINED, "-", "others"), (REFERENCE, "--", "median")
         )
@@ -253,11 +251,11 @@ def gaps_over_steps(gaps: pd.DataFrame, reference: pd.DataFrame | None = None) -
     styles = _styles(names)
     titles = ("gap in closure $P$", "gap in capacity", "gap in attainment $E$")
     for axes, quantity, title in zip(grid, QUANTITIES, titles, strict=True):
-        part = gaps[gaps.quantity == quantity]
+        part = gaps.loc[gaps.quantity == quantity]
         for name in names:
-            one = part[part.lineage == name]
+            one = part.loc[part.lineage == name]
             axes.plot(one.step, one.gap, linewidth=1, marker=".", label=name, **styles[name])
-        pooled = part[part.lineage == (POOLED if (part.lineage == POOLED).any() else names[0])]
+        pooled = part.loc[part.lineage == (POOLED if (part.lineage == POOLED).any() else names[0])]
         pooled = pooled.sort_values("step")
         axes.errorbar(
             pooled.step, pooled.gap, (pooled.gap - pooled.low, pooled.high - pooled.gap),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -11,7 +13,7 @@ from ..paper import STRONG
 from .style import CONTROL, REFERENCE, TRAINED, by_strength, subplots
 
 
-def multiplication_tables(products: pd.DataFrame, strong: set[int] = frozenset()) -> Figure:
+def multiplication_tables(products: pd.DataFrame, strong: Set[int] = frozenset()) -> Figure:
     """Draw a layer's products ``T_i T_j`` as tables: against the left and against the right factor.
 
     Parameters

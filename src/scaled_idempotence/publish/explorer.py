@@ -10,7 +10,6 @@ import html
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -177,7 +176,7 @@ def _facts(results_dir: str | Path, label: str) -> pd.DataFrame:
             joined = joined.assign(**dict.fromkeys(names, np.nan))
             continue
         # A head may be in several samples; its figures are the same in each.
-        found = found[["layer", "head", *names]].drop_duplicates(["layer", "head"])
+        found = found.loc[:, ["layer", "head", *names]].drop_duplicates(["layer", "head"])
         joined = joined.merge(found, on=["layer", "head"], how="left", validate="1:1")
     cores = load_result(results_dir, label, "cores")
     attrs["block"] = min(int(cores.attrs["block"]), int(attrs["d_head"]))
@@ -249,7 +248,7 @@ def _render(tables: dict[str, pd.DataFrame], counts: dict[str, int]) -> str:
         {
             "label": label,
             "layers": sorted(int(layer) for layer in facts.layer.unique()),
-            "n_heads": int(facts["head"].max()) + 1,
+            "n_heads": int(facts.loc[:, "head"].max()) + 1,
             "block": facts.attrs["block"],
             "d_head": facts.attrs["d_head"],
             "random": float(np.sqrt(facts.attrs["d_head"] / facts.attrs["d_model"])),
@@ -290,7 +289,7 @@ def _render(tables: dict[str, pd.DataFrame], counts: dict[str, int]) -> str:
 
 
 def _file(name: str) -> str:
-    return resources.files(__package__).joinpath("_explorer", name).read_text(encoding="utf-8")
+    return (Path(__file__).with_name("_explorer") / name).read_text(encoding="utf-8")
 
 
 def _figures() -> dict:
@@ -315,13 +314,13 @@ def _figures() -> dict:
     map_plot = figure(
         height=240,
         tools="",
-        x_range=Range1d(-0.5, 0.5),
-        y_range=Range1d(0.5, -0.5),
+        x_range=Range1d(start=-0.5, end=0.5),
+        y_range=Range1d(start=0.5, end=-0.5),
         x_axis_label="layer",
         y_axis_label="query head",
         **common,
     )
-    colours = LinearColorMapper(Viridis256, low=0, high=1, nan_color="#bbbbbb")
+    colours = LinearColorMapper(palette=Viridis256, low=0, high=1, nan_color="#bbbbbb")
     cell = map_plot.rect(
         "layer",
         "head",
@@ -356,8 +355,8 @@ def _figures() -> dict:
     angle_plot = figure(
         height=210,
         tools="",
-        y_range=Range1d(0, 1.02),
-        x_range=Range1d(0, 1),
+        y_range=Range1d(start=0, end=1.02),
+        x_range=Range1d(start=0, end=1),
         x_axis_label="principal direction, from the best aligned",
         y_axis_label="cos θ",
         **common,
@@ -381,8 +380,8 @@ def _figures() -> dict:
     context_plot = figure(
         height=210,
         tools="",
-        x_range=Range1d(-0.02, 1.02),
-        y_range=FactorRange(*reversed(names)),
+        x_range=Range1d(start=-0.02, end=1.02),
+        y_range=FactorRange(factors=names[::-1]),
         x_axis_label="closure",
         **common,
     )
@@ -397,20 +396,24 @@ def _figures() -> dict:
         "context": (context_plot, context),
     }
     # Blue to red by way of white, as in the book's figures of cores.
-    diverging = LinearColorMapper(_diverging(), low=-1, high=1)
+    diverging = LinearColorMapper(palette=_diverging(), low=-1, high=1)
     for name, title in (("core", "core K"), ("support", "support D"), ("response", "response KDK")):
         blank = np.zeros((1, 1), np.float32)
         image = ColumnDataSource({"image": [blank], "x": [0], "y": [0], "dw": [1], "dh": [1]})
         plot = figure(
             title=title,
             tools="",
-            x_range=Range1d(0, 1),
-            y_range=Range1d(1, 0),
+            x_range=Range1d(start=0, end=1),
+            y_range=Range1d(start=1, end=0),
             match_aspect=True,
             aspect_ratio=1,
             **common,
         )
-        plot.image("image", x="x", y="y", dw="dw", dh="dh", source=image, color_mapper=diverging)
+        plot.image(
+            "image", x="x", y="y", dw="dw", dh="dh", source=image,
+            # Bokeh documents the argument, and its stub lacks it.
+            color_mapper=diverging,  # pyright: ignore[reportCallIssue]
+        )  # fmt: skip
         made[name] = (plot, image)
     for axis in map_plot.axis:
         axis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
