@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..paper import STRONG
-from .style import CONTROL, REFERENCE, TRAINED, key, subplots
+from .drawing import guide, heading, key, layer_axis, legend, square
+from .style import CONTROL, REFERENCE, TRAINED, subplots
 
 
 def core_anatomy(cores: dict[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
@@ -35,7 +36,7 @@ def core_anatomy(cores: dict[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
             image = axes.imshow(
                 matrix / np.abs(matrix).max(), cmap="RdBu_r", vmin=-1, vmax=1, interpolation="none"
             )
-            axes.set_title(f"{label}: {name}", fontsize="small", loc="left")
+            heading(axes, f"{label}: {name}")
             axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
             axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     figure.colorbar(image, ax=grid, label="entry / largest entry", shrink=0.7)
@@ -65,14 +66,14 @@ def principal_angles(
     axes.plot(order, cosines[~strong].T, color=TRAINED, alpha=0.12, linewidth=0.8)
     axes.plot(order, cosines[strong].T, color=CONTROL, alpha=0.8, linewidth=1.1)
     handles = [
-        key("ordinary heads", color=TRAINED),
-        key("rms of random subspaces", color=REFERENCE, linestyle=":"),
+        key("ordinary heads", TRAINED),
+        key("rms of random subspaces", REFERENCE, linestyle=":"),
     ]
     if strong.any():
-        handles.insert(0, key("strong heads", color=CONTROL))
+        handles.insert(0, key("strong heads", CONTROL))
     axes.axhline(np.sqrt(random_overlap), color=REFERENCE, linestyle=":")
     axes.set(xlabel="principal angle, from the smallest", ylabel=r"$\cos\theta$", ylim=(0, 1.02))
-    axes.legend(handles=handles, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
+    legend(axes, 3, handles=handles)
     return figure
 
 
@@ -93,15 +94,9 @@ def latent_against_closure(support: pd.DataFrame, threshold: float = STRONG) -> 
     points = axes.scatter(
         support.latent_closure, support.closure, c=support.isotropy, cmap="viridis", s=18
     )
-    axes.plot([0, 1], [0, 1], color=REFERENCE, linewidth=1, linestyle=":")
-    axes.axhline(threshold, color=REFERENCE, linewidth=1, linestyle=":")
-    axes.set(
-        xlabel="closure of the latent core $P_I(K)$",
-        ylabel="closure $P_D(K)$",
-        xlim=(-0.02, 1.02),
-        ylim=(-0.02, 1.02),
-        aspect="equal",
-    )
+    square(axes, aspect="equal")
+    guide(axes, y=threshold)
+    axes.set(xlabel="closure of the latent core $P_I(K)$", ylabel="closure $P_D(K)$")
     figure.colorbar(points, ax=axes, label="isotropy $I_D$")
     return figure
 
@@ -122,24 +117,15 @@ def response_plane(support: pd.DataFrame, threshold: float = STRONG) -> Figure:
     figure, axes = subplots(figsize=(6.8, 4.4))
     strong = support.closure >= threshold
     shades = {"cmap": "magma_r", "vmin": 0, "vmax": support.leakage.max()}
+    edge = {"edgecolors": REFERENCE, "linewidths": 0.3}
     for mask, marker, size, label in ((~strong, "o", 18, "ordinary"), (strong, "D", 34, "strong")):
         part = support[mask]
         if len(part):
-            points = axes.scatter(
-                part.radial,
-                part.rotation,
-                c=part.leakage,
-                marker=marker,
-                s=size,
-                edgecolors=REFERENCE,
-                linewidths=0.3,
-                label=label,
-                **shades,
-            )
-    axes.axhline(0, color=REFERENCE, linewidth=1, linestyle=":")
-    axes.axvline(0, color=REFERENCE, linewidth=1, linestyle=":")
+            mark = {"marker": marker, "s": size, "label": label} | edge
+            points = axes.scatter(part.radial, part.rotation, c=part.leakage, **mark, **shades)
+    guide(axes, x=0, y=0)
     axes.set(xlabel="radial $a$", ylabel="rotation $b$ (up: towards closure)")
-    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    legend(axes, 2)
     figure.colorbar(points, ax=axes, label="leakage $|w|$")
     return figure
 
@@ -157,13 +143,13 @@ def interaction_by_layer(layers: pd.DataFrame) -> Figure:
     Figure
     """
     figure, axes = subplots(figsize=(8.5, 3.6))
-    axes.axhline(0, color=REFERENCE, linewidth=1, linestyle=":")
+    guide(axes, y=0)
     axes.plot(layers.index, layers.interaction, "o", color=TRAINED, label="trained pairs")
     axes.plot(layers.index, layers.control_interaction, "x", color=CONTROL, label="wrong $V$")
     # Most layers lie within a decade or two of each other, the control near zero on either side.
     smallest = layers.interaction.abs().min()
     axes.set_yscale("symlog", linthresh=max(float(smallest), 1e-6))
-    axes.set(xlabel="layer", ylabel="interaction $I_{DK}$ (layer mean)")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    axes.set(ylabel="interaction $I_{DK}$ (layer mean)")
+    layer_axis(axes)
+    legend(axes, 2)
     return figure

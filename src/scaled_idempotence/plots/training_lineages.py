@@ -13,20 +13,24 @@ from pandas.api.typing import DataFrameGroupBy
 from scipy import stats
 
 from ..experiments.trajectory import POOLED, QUANTITIES
-from .style import CONTROL, REFERENCE, TRAINED, key, subplots
+from .drawing import guide, heading, key, legend, median_line, note
+from .style import CONTROL, FOURTH, REFERENCE, THIRD, TRAINED, subplots
 
 #: A colour and a dash pattern a lineage: either tells them apart.
 STYLES = (
     (TRAINED, "-"),
     (CONTROL, "--"),
-    ("#009E73", "-."),
-    ("#CC79A7", ":"),
+    (THIRD, "-."),
+    (FOURTH, ":"),
     ("#E69F00", (0, (5, 1, 1, 1, 1, 1))),
     ("#56B4E9", (0, (1, 1))),
 )
 #: Most labels on an axis of steps.
 MOST_TICKS = 9
+_EDGE = ("axes fraction", "data")
 CHI_SQUARE_MEDIAN = float(stats.chi2.median(df=1))
+#: Colour, opacity, width and order of the line of a head, by whether it ends strong.
+HEADS = {False: (TRAINED, 0.35, 0.8, 2), True: (CONTROL, 0.9, 1.4, 3)}
 GROUPS = {"strong": (CONTROL, "end strong"), "matched": (TRAINED, "ordinary, same layers")}
 
 
@@ -75,14 +79,11 @@ def losses(checkpoints: pd.DataFrame) -> Figure:
     styles = _styles(used.lineage.unique())
     for name, part in used.groupby("lineage", sort=False):
         axes.plot(part.step, part.loss, marker="o", ms=4, label=name, **styles[name])
-    axes.axhline(np.log(256), color=REFERENCE, linewidth=1, linestyle=":")
-    axes.annotate(
-        "uniform guess, $\\ln 256$", (1.0, np.log(256)), xycoords=("axes fraction", "data"),
-        xytext=(0, 3), textcoords="offset points", ha="right", color=REFERENCE,
-    )  # fmt: skip
+    guide(axes, y=np.log(256))
+    note(axes, "uniform guess, $\\ln 256$", (1, np.log(256)), xycoords=_EDGE, ha="right")
     _step_axis(axes, used.step)
     axes.set(ylabel="held-out loss, nats a byte", ylim=(0, np.log(256) + 0.6))
-    axes.legend(frameon=False, loc="lower left")
+    legend(axes, at="lower left")
     return figure
 
 
@@ -103,22 +104,19 @@ def leaving_the_null(heads: pd.DataFrame) -> Figure:
     figure, (left, right) = subplots(1, 2, figsize=(10.5, 3.9))
     styles = _styles(heads.lineage.unique())
     for name, part in heads.groupby("lineage", sort=False):
-        medians = part.groupby("step")[["closure", "null", "null_ratio"]].median()
-        style = styles[name]
-        left.plot(medians.index, medians.closure, marker="o", ms=4, label=name, **style)
-        left.plot(medians.index, CHI_SQUARE_MEDIAN * medians.null, linewidth=0.9, **style)
-        right.plot(medians.index, medians.null_ratio, marker="o", ms=4, **style)
+        for axes, column in ((left, "closure"), (right, "null_ratio")):
+            marks = {"marker": "o", "ms": 4, "label": name} | styles[name]
+            median_line(axes, part, "step", column, **marks)
+        null = CHI_SQUARE_MEDIAN * part.groupby("step").null.median()
+        left.plot(null.index, null, linewidth=0.9, **styles[name])
     left.set(ylabel="median closure $P$ (thin: of a random turn)", ylim=(0, None))
     right.set(ylabel="median of $P / P_0$", yscale="log")
     for level, said in ((CHI_SQUARE_MEDIAN, "random turn"), (10 * CHI_SQUARE_MEDIAN, "ten times")):
-        right.axhline(level, color=REFERENCE, linewidth=1, linestyle=":")
-        right.annotate(
-            said, (0.0, level), xycoords=("axes fraction", "data"), xytext=(4, 3),
-            textcoords="offset points", color=REFERENCE,
-        )  # fmt: skip
+        guide(right, y=level)
+        note(right, said, (0, level), shift=4, xycoords=_EDGE)
     for axes in (left, right):
         _step_axis(axes, heads.step)
-    left.legend(frameon=False, loc="upper left")
+    legend(left, at="upper left")
     return figure
 
 
@@ -151,7 +149,7 @@ def spectra_over_steps(heads: pd.DataFrame) -> Figure:
     right.set(ylabel="closed-form null $P_0$", yscale="log")
     for axes in (left, right):
         _step_axis(axes, heads.step)
-    left.legend(frameon=False, loc="lower left")
+    legend(left, at="lower left")
     return figure
 
 
@@ -180,13 +178,13 @@ def groups_over_steps(heads: pd.DataFrame) -> Figure:
                 steps = chosen.groupby("step")
                 marker = "D" if group == "strong" else "o"
                 _quartiles(axes, steps, quantity, 0.15, marker=marker, label=label, color=color)
-            axes.set_title(f"{name}: {title}", fontsize="small", loc="left")
+            heading(axes, f"{name}: {title}")
             _step_axis(axes, heads.step[heads.lineage == name])
-            axes.axhline(0, color=REFERENCE, linewidth=0.8, linestyle=":")
+            guide(axes, y=0, width=0.8)
         row[1].set_ylim(0, 1.05)
     for axes in grid[:-1].flat:
         axes.set_xlabel("")
-    grid[0, 0].legend(frameon=False, fontsize="small", loc="upper left")
+    legend(grid[0, 0], at="upper left", fontsize="small")
     return figure
 
 
@@ -208,26 +206,23 @@ def heads_over_steps(heads: pd.DataFrame) -> Figure:
         1, len(names), figsize=(max(5.0, 3.6 * len(names)), 3.6), squeeze=False, sharey=True
     )
     for axes, name in zip(grid[0], names, strict=True):
-        part = heads[heads.lineage == name]
+        part = heads.loc[heads.lineage == name]
         for _, head in part.groupby(["layer", "head"]):
-            strong = (head.group == "strong").any()
-            axes.plot(
-                head.step, head.closure, color=CONTROL if strong else TRAINED,
-                alpha=0.9 if strong else 0.35, linewidth=1.4 if strong else 0.8,
-                zorder=3 if strong else 2,
-            )  # fmt: skip
-        medians = part.groupby("step").closure.median()
-        axes.plot(medians.index, medians, color=REFERENCE, linewidth=2, linestyle="--", zorder=4)
-        axes.set_title(name, fontsize="small", loc="left")
+            color, alpha, width, z = HEADS[bool((head.group == "strong").any())]
+            line = {"color": color, "alpha": alpha, "linewidth": width, "zorder": z}
+            axes.plot(head.step, head.closure, **line)
+        line = {"color": REFERENCE, "linewidth": 2, "linestyle": "--", "zorder": 4}
+        median_line(axes, part, "step", "closure", **line)
+        heading(axes, name)
         _step_axis(axes, part.step)
     grid[0, 0].set(ylabel="closure $P$", ylim=(0, min(1.02, 1.15 * heads.closure.max())))
     handles = [
-        key(label, color=color, linestyle=dash)
+        key(label, color, linestyle=dash)
         for color, dash, label in (
             (CONTROL, "-", "ends strong"), (TRAINED, "-", "others"), (REFERENCE, "--", "median")
         )
     ]  # fmt: skip
-    grid[0, 0].legend(handles=handles, frameon=False, fontsize="small", loc="upper left")
+    legend(grid[0, 0], at="upper left", handles=handles, fontsize="small")
     return figure
 
 
@@ -262,13 +257,13 @@ def gaps_over_steps(gaps: pd.DataFrame, reference: pd.DataFrame | None = None) -
             color=REFERENCE, marker="s", ms=4, capsize=2, linewidth=1.4,
             label="pooled, 95% interval" if len(names) > 1 else "95% interval",
         )  # fmt: skip
-        axes.axhline(0, color=REFERENCE, linewidth=0.8, linestyle=":")
-        axes.set_title(title, fontsize="small", loc="left")
+        guide(axes, y=0, width=0.8)
+        heading(axes, title)
         _step_axis(axes, part.step)
         if reference is not None:
             for value in reference[f"final_gap_{quantity}"]:
                 axes.plot([1.03], [value], "<", transform=axes.get_yaxis_transform(),
                           color=REFERENCE, clip_on=False, ms=5)  # fmt: skip
     grid[0].set_ylabel("strong minus ordinary")
-    grid[0].legend(frameon=False, fontsize="small", loc="upper left")
+    legend(grid[0], at="upper left", fontsize="small")
     return figure
