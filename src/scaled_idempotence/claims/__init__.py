@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from ..verdict import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN, VERDICTS
 from . import (
-    behaviour,
+    activations,
     closure_survey,
     constructive_search,
     factorization,
+    function,
     scrambling,
     training_lineages,
     value_sharing,
@@ -21,7 +22,8 @@ CLAIMS: tuple[Claim, ...] = (
     *scrambling.CLAIMS,
     *constructive_search.CLAIMS,
     *value_sharing.CLAIMS,
-    *behaviour.CLAIMS,
+    *activations.CLAIMS,
+    *function.CLAIMS,
     *training_lineages.CLAIMS,
 )
 
@@ -33,8 +35,8 @@ CHAPTERS = {
     constructive_search.SECTION: "04_constructive_search",
     value_sharing.SECTION: "05_value_sharing",
     training_lineages.SECTION: "06_training_lineages",
-    behaviour.ACTIVATIONS: "07_activations",
-    behaviour.FUNCTION: "08_function",
+    activations.SECTION: "07_activations",
+    function.SECTION: "08_function",
 }
 
 __all__ = [

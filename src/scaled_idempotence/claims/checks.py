@@ -46,6 +46,16 @@ def several_value_heads(table: str) -> Check:
     return check
 
 
+def measured(table: str) -> Check:
+    """A check that the model could be run at all."""
+
+    def check(tables: Tables) -> str:
+        attrs = tables[table].attrs
+        return "" if attrs.get("measured") else attrs.get("reason") or "the model was not run"
+
+    return check
+
+
 def siblings(table: str) -> Check:
     """A check that heads share value factors."""
 
