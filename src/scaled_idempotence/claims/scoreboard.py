@@ -7,6 +7,7 @@ verdict "not run" with a remark, never to a guess.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
@@ -93,20 +94,12 @@ def _lineage_rows(claim: Claim, source: ResultTables) -> list[dict[str, str]]:
 
 
 def _row(claim: Claim, name: str, found: Verdict) -> dict[str, str]:
+    said = ("section", "short", "statement", "criterion", "origin", "paper", "subject")
     return {
         "claim": claim.id,
-        "section": claim.section,
-        "short": claim.short,
-        "statement": claim.statement,
-        "criterion": claim.criterion,
-        "origin": claim.origin,
-        "paper": claim.paper,
-        "subject": claim.subject,
+        **{key: str(getattr(claim, key)) for key in said},
         "model": name,
-        "ours": found.ours,
-        "verdict": found.verdict,
-        "place": found.place,
-        "remark": found.remark,
+        **asdict(found),
     }
 
 
