@@ -17,16 +17,7 @@ import pandas as pd
 
 from ..errors import ScaledIdempotenceError
 from ..paper import STRONG
-from .explorer_data import (
-    COMPARED,
-    DATA_BUDGET,
-    FACTS_BUDGET,
-    NEEDED,
-    SHOWN,
-    facts_bytes,
-    head_facts,
-    matrix_counts,
-)
+from .explorer_data import COMPARED, NEEDED, SHOWN, fitting, head_facts
 from .explorer_data import explorable as explorable
 from .explorer_figures import empty_figures, sources
 
@@ -93,22 +84,13 @@ def head_explorer(
             "`scaled-idempotence run MODEL` computes them"
         )
     tables = {label: head_facts(results_dir, label) for label in labels}
-    kept, left_out, used = {}, [], 0.0
-    for label, facts in tables.items():
-        size = facts_bytes(facts)
-        if used + size > FACTS_BUDGET and kept:
-            left_out.append(label)
-            continue
-        kept[label] = facts
-        used += size
-    shares = matrix_counts(kept, DATA_BUDGET - used)
-    block = max(facts.attrs["block"] for facts in kept.values())
+    kept, counts = fitting(tables)
     return HeadExplorer(
-        html=_render(kept, shares),
+        html=_render(kept, counts),
         models=tuple(kept),
-        left_out=tuple(left_out),
-        matrices={label: (shares[label], len(facts)) for label, facts in kept.items()},
-        block=block,
+        left_out=tuple(label for label in labels if label not in kept),
+        matrices={label: (counts[label], len(facts)) for label, facts in kept.items()},
+        block=max(facts.attrs["block"] for facts in kept.values()),
     )
 
 
@@ -119,30 +101,17 @@ def _render(tables: dict[str, pd.DataFrame], counts: dict[str, int]) -> str:
     from bokeh.resources import Resources
 
     parts = {label: sources(label, facts, counts[label]) for label, facts in tables.items()}
-    about = [
-        {
-            "label": label,
-            "layers": sorted(int(layer) for layer in facts.layer.unique()),
-            "n_heads": int(facts.loc[:, "head"].max()) + 1,
-            "block": facts.attrs["block"],
-            "d_head": facts.attrs["d_head"],
-            "random": float(np.sqrt(facts.attrs["d_head"] / facts.attrs["d_model"])),
-            "reasons": {
-                str(index): str(row) for index, row in facts.reason.items() if pd.notna(row) and row
-            },
-        }
-        for label, facts in tables.items()
-    ]
     figures = empty_figures()
+    plots = {name: plot for name, (plot, _) in figures.items()}
     show = CustomJS(
         args={
             "heads": [heads for heads, _ in parts.values()],
             "matrices": [matrices for _, matrices in parts.values()],
             "sources": {name: source for name, (_, source) in figures.items()},
-            "plots": {name: plot for name, (plot, _) in figures.items()},
+            "plots": plots,
             "about": json.dumps(
                 {
-                    "models": about,
+                    "models": [_about(label, facts) for label, facts in tables.items()],
                     "facts": [(name, column, absent) for _, column, name, absent in SHOWN],
                     "compared": list(COMPARED),
                     "strong": STRONG,
@@ -152,15 +121,28 @@ def _render(tables: dict[str, pd.DataFrame], counts: dict[str, int]) -> str:
         code=_file("explorer.js"),
     )
     document = Document()
-    for plot, _ in figures.values():
+    for plot in plots.values():
         document.add_root(plot)
     document.js_on_event("document_ready", show)
-    script, divisions = components({name: plot for name, (plot, _) in figures.items()})
+    script, divisions = components(plots)
     bokeh = Resources(mode="inline", components=["bokeh"])
     inline = "\n".join(f"<script>{js}</script>" for js in bokeh.js_raw)
     options = "".join(f"<option>{html.escape(label)}</option>" for label in tables)
     body = _file("explorer.html").format(options=options, **divisions)
     return f"<style>{_file('explorer.css')}</style>\n{inline}\n{body}\n{script}"
+
+
+def _about(label: str, facts: pd.DataFrame) -> dict:
+    reasons = facts.reason[facts.reason.notna() & (facts.reason != "")]
+    return {
+        "label": label,
+        "layers": sorted(int(layer) for layer in facts.layer.unique()),
+        "n_heads": int(facts.loc[:, "head"].max()) + 1,
+        "block": facts.attrs["block"],
+        "d_head": facts.attrs["d_head"],
+        "random": float(np.sqrt(facts.attrs["d_head"] / facts.attrs["d_model"])),
+        "reasons": {str(index): str(row) for index, row in reasons.items()},
+    }
 
 
 def _file(name: str) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ..checkpoints.bundled import DEFAULT_MODEL
+from ..claims.tables import result_tables
 from ..compute.results import load_result
 from ..errors import ScaledIdempotenceError
 
@@ -54,6 +55,7 @@ def explorable(results_dir: str | Path) -> list[str]:
     Parameters
     ----------
     results_dir : str or Path
+        Tables, as `scaled-idempotence run` writes them.
 
     Returns
     -------
@@ -61,13 +63,9 @@ def explorable(results_dir: str | Path) -> list[str]:
         Labels of the folders that hold the tables ``survey`` and ``cores``, the default model's
         first.
     """
-    folders = [path for path in Path(results_dir).glob("*") if path.is_dir()]
-    folders.sort(key=lambda folder: (folder.name != DEFAULT_MODEL, folder.name))
-    return [
-        folder.name
-        for folder in folders
-        if all((folder / f"{table}.parquet").is_file() for table in NEEDED)
-    ]
+    folders = [model.folder for model in result_tables(results_dir)]
+    whole = [f for f in folders if all((f / f"{table}.parquet").is_file() for table in NEEDED)]
+    return sorted((f.name for f in whole), key=lambda label: (label != DEFAULT_MODEL, label))
 
 
 def head_facts(results_dir: str | Path, label: str) -> pd.DataFrame:
@@ -96,21 +94,41 @@ def head_facts(results_dir: str | Path, label: str) -> pd.DataFrame:
     return joined
 
 
-def facts_bytes(facts: pd.DataFrame) -> float:
-    return len(facts) * (len(FACTS) * 4 + 3 * 4) * BASE64
+def fitting(tables: dict[str, pd.DataFrame]) -> tuple[dict[str, pd.DataFrame], dict[str, int]]:
+    """Take what fits into a page.
+
+    Parameters
+    ----------
+    tables : dict of str to DataFrame
+        From `head_facts`, by the model's label.
+
+    Returns
+    -------
+    kept : dict of str to DataFrame
+        The first table, and the further ones whose numbers have room.
+    counts : dict of str to int
+        For each of them, of how many heads the matrices have.
+    """
+    kept, used = {}, 0.0
+    for label, facts in tables.items():
+        size = len(facts) * (len(FACTS) * 4 + 3 * 4) * BASE64
+        if not kept or used + size <= FACTS_BUDGET:
+            kept[label] = facts
+            used += size
+    return kept, _matrix_counts(kept, DATA_BUDGET - used)
 
 
-def matrix_bytes(facts: pd.DataFrame) -> float:
+def _matrix_bytes(facts: pd.DataFrame) -> float:
     return (2 * facts.attrs["block"] ** 2 + facts.attrs["d_head"]) * BASE64
 
 
-def matrix_counts(tables: dict[str, pd.DataFrame], budget: float) -> dict[str, int]:
+def _matrix_counts(tables: dict[str, pd.DataFrame], budget: float) -> dict[str, int]:
     """Share a budget of bytes: equal parts, and what small models leave goes to the others."""
     wanted = {label: int(facts.closure.notna().sum()) for label, facts in tables.items()}
     counts = {}
-    order = sorted(tables, key=lambda label: wanted[label] * matrix_bytes(tables[label]))
+    order = sorted(tables, key=lambda label: wanted[label] * _matrix_bytes(tables[label]))
     for position, label in enumerate(order):
-        each = matrix_bytes(tables[label])
+        each = _matrix_bytes(tables[label])
         counts[label] = min(wanted[label], max(0, int(budget / (len(order) - position) / each)))
         budget -= counts[label] * each
     return counts

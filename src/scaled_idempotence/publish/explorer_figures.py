@@ -41,102 +41,37 @@ def sources(label: str, facts: pd.DataFrame, n_matrices: int):
 
 def empty_figures() -> dict:
     """Empty figures with their sources, by the places they take in the page."""
-    from bokeh.models import (
-        BasicTicker,
-        ColorBar,
-        ColumnDataSource,
-        FactorRange,
-        HoverTool,
-        LinearColorMapper,
-        Range1d,
-        TapTool,
-    )
-    from bokeh.palettes import Viridis256
-    from bokeh.plotting import figure
+    from bokeh.models import ColumnDataSource, FactorRange, LinearColorMapper, Range1d
 
-    from ..plots.style import CONTROL, REFERENCE, TRAINED
-
-    common = {"toolbar_location": None, "sizing_mode": "stretch_width", "min_width": 100}
-    cells = ColumnDataSource({"layer": [], "head": [], "closure": []})
-    map_plot = figure(
-        height=240,
-        tools="",
-        x_range=Range1d(start=-0.5, end=0.5),
-        y_range=Range1d(start=0.5, end=-0.5),
-        x_axis_label="layer",
-        y_axis_label="query head",
-        **common,
-    )
-    colours = LinearColorMapper(palette=Viridis256, low=0, high=1, nan_color="#bbbbbb")
-    cell = map_plot.rect(
-        "layer",
-        "head",
-        width=1,
-        height=1,
-        source=cells,
-        fill_color={"field": "closure", "transform": colours},
-        line_color="white",
-        line_width=0.4,
-        nonselection_fill_alpha=1,
-        nonselection_line_color="white",
-    )
-    # The chosen head in two lines, light on dark, so that it shows on every colour of the map.
-    chosen = ColumnDataSource({"layer": [], "head": []})
-    for colour, width in (("black", 5), ("#ffffff", 2)):
-        map_plot.rect(
-            "layer",
-            "head",
-            width=1,
-            height=1,
-            source=chosen,
-            fill_alpha=0,
-            line_color=colour,
-            line_width=width,
-        )
-    tips = [("layer", "@layer"), ("head", "@head"), ("P", "@closure{0.0000}")]
-    map_plot.add_tools(TapTool(renderers=[cell]), HoverTool(renderers=[cell], tooltips=tips))
-    bar = ColorBar(color_mapper=colours, title="P", width=12, padding=4)
-    map_plot.add_layout(bar, "right")
+    from ..plots.style import CONTROL, REFERENCE, TRAINED, UNIT
 
     angles = ColumnDataSource({"direction": [], "cosine": []})
-    angle_plot = figure(
-        height=210,
-        tools="",
-        y_range=Range1d(start=0, end=1.02),
-        x_range=Range1d(start=0, end=1),
-        x_axis_label="principal direction, from the best aligned",
-        y_axis_label="cos θ",
-        **common,
-    )
+    angle_plot = _figure(
+        height=210, y_range=Range1d(start=0, end=1.02), x_range=Range1d(start=0, end=1),
+        x_axis_label="principal direction, from the best aligned", y_axis_label="cos θ",
+    )  # fmt: skip
     angle_plot.line("direction", "cosine", source=angles, color=TRAINED, line_width=2)
     level = angle_plot.line([0, 10_000], [0, 0], color=REFERENCE, line_dash="dotted", line_width=2)
 
     names = list(COMPARED.values())
+    colours = {"capacity": REFERENCE, "closure": TRAINED, "latent_closure": TRAINED}
     context = ColumnDataSource(
         {
             "what": names,
             "closure": [np.nan] * len(names),
-            "color": [
-                {"capacity": REFERENCE, "closure": TRAINED, "latent_closure": TRAINED}.get(
-                    column, CONTROL
-                )
-                for column in COMPARED
-            ],
+            "color": [colours.get(column, CONTROL) for column in COMPARED],
         }
     )
-    context_plot = figure(
-        height=210,
-        tools="",
-        x_range=Range1d(start=-0.02, end=1.02),
-        y_range=FactorRange(factors=names[::-1]),
-        x_axis_label="closure",
-        **common,
-    )
-    context_plot.hbar(
-        "what", right="closure", left=0, height=0.08, source=context, color="color", alpha=0.6
-    )
+    context_plot = _figure(
+        height=210, x_range=Range1d(start=UNIT[0], end=UNIT[1]),
+        y_range=FactorRange(factors=names[::-1]), x_axis_label="closure",
+    )  # fmt: skip
+    bar = {"height": 0.08, "alpha": 0.6, "color": "color", "source": context}
+    context_plot.hbar("what", right="closure", left=0, **bar)
     context_plot.scatter("closure", "what", source=context, color="color", size=9)
 
+    map_plot, cells, chosen = _map()
+    map_plot.tags = [chosen, level.data_source]
     made = {
         "map": (map_plot, cells),
         "angles": (angle_plot, angles),
@@ -147,29 +82,65 @@ def empty_figures() -> dict:
     for name, title in (("core", "core K"), ("support", "support D"), ("response", "response KDK")):
         blank = np.zeros((1, 1), np.float32)
         image = ColumnDataSource({"image": [blank], "x": [0], "y": [0], "dw": [1], "dh": [1]})
-        plot = figure(
-            title=title,
-            tools="",
-            x_range=Range1d(start=0, end=1),
-            y_range=Range1d(start=1, end=0),
-            match_aspect=True,
-            aspect_ratio=1,
-            **common,
-        )
+        plot = _figure(
+            title=title, x_range=Range1d(start=0, end=1), y_range=Range1d(start=1, end=0),
+            match_aspect=True, aspect_ratio=1,
+        )  # fmt: skip
         plot.image(
             "image", x="x", y="y", dw="dw", dh="dh", source=image,
             # Bokeh documents the argument, and its stub lacks it.
             color_mapper=diverging,  # pyright: ignore[reportCallIssue]
         )  # fmt: skip
         made[name] = (plot, image)
-    for axis in map_plot.axis:
-        axis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
     for plot, _ in made.values():
         plot.background_fill_color = plot.border_fill_color = "white"
         plot.grid.visible = False
         plot.outline_line_color = "#888888"
-    made["map"][0].tags = [chosen, level.data_source]
     return made
+
+
+def _figure(**options):
+    from bokeh.plotting import figure
+
+    width = {"sizing_mode": "stretch_width", "min_width": 100}
+    return figure(tools="", toolbar_location=None, **width, **options)
+
+
+def _map():
+    """The map of all heads, with its cells, and the chosen one of them."""
+    from bokeh.models import (
+        BasicTicker,
+        ColorBar,
+        ColumnDataSource,
+        HoverTool,
+        LinearColorMapper,
+        Range1d,
+        TapTool,
+    )  # fmt: skip
+    from bokeh.palettes import Viridis256
+
+    cells = ColumnDataSource({"layer": [], "head": [], "closure": []})
+    plot = _figure(
+        height=240, x_range=Range1d(start=-0.5, end=0.5), y_range=Range1d(start=0.5, end=-0.5),
+        x_axis_label="layer", y_axis_label="query head",
+    )  # fmt: skip
+    colours = LinearColorMapper(palette=Viridis256, low=0, high=1, nan_color="#bbbbbb")
+    cell = plot.rect(
+        "layer", "head", width=1, height=1, source=cells, line_color="white", line_width=0.4,
+        fill_color={"field": "closure", "transform": colours},
+        nonselection_fill_alpha=1, nonselection_line_color="white",
+    )  # fmt: skip
+    # The chosen head in two lines, light on dark, so that it shows on every colour of the map.
+    chosen = ColumnDataSource({"layer": [], "head": []})
+    for colour, width in (("black", 5), ("#ffffff", 2)):
+        frame = {"fill_alpha": 0, "line_color": colour, "line_width": width}
+        plot.rect("layer", "head", width=1, height=1, source=chosen, **frame)
+    tips = [("layer", "@layer"), ("head", "@head"), ("P", "@closure{0.0000}")]
+    plot.add_tools(TapTool(renderers=[cell]), HoverTool(renderers=[cell], tooltips=tips))
+    plot.add_layout(ColorBar(color_mapper=colours, title="P", width=12, padding=4), "right")
+    for axis in plot.axis:
+        axis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
+    return plot, cells, chosen
 
 
 def _diverging() -> list[str]:
