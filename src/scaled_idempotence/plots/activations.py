@@ -18,6 +18,7 @@ def activation_cosines(table: pd.DataFrame, threshold: float = STRONG) -> Figure
     table : DataFrame
         From `scaled_idempotence.activations`.
     threshold : float
+        Closure of a strong head, drawn as a level.
 
     Returns
     -------
@@ -82,6 +83,7 @@ def activation_gain(table: pd.DataFrame) -> Figure:
     Returns
     -------
     Figure
+        A mark a head, on logarithmic axes.
     """
     figure, axes = subplots(figsize=(5.4, 4.4))
     mark_heads(axes, table, table.strong, "return_gain", "rms_gain")

@@ -21,13 +21,14 @@ def closure_map(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
     Parameters
     ----------
     heads : DataFrame
-        From `survey`.
+        From `survey`; its ``attrs`` name the model.
     threshold : float
         Closure from which a head counts as strong.
 
     Returns
     -------
     Figure
+        A cell a head, layers from left to right.
     """
     grid = heads.pivot(index="head", columns="layer", values="closure")
     n_heads, n_layers = grid.shape
@@ -56,8 +57,9 @@ def closure_distribution(heads: pd.DataFrame, threshold: float = STRONG) -> Figu
     Parameters
     ----------
     heads : DataFrame
-        From `survey`.
+        From `survey`, with the wrong-V control where there is one.
     threshold : float
+        Closure of a strong head, a level of the right panel.
 
     Returns
     -------
@@ -97,12 +99,14 @@ def threshold_sweep(
     heads : DataFrame
         From `survey`.
     thresholds : tuple of float
+        Closures, from left to right.
     reference : float, optional
         A share to mark at the strong threshold, such as the paper's.
 
     Returns
     -------
     Figure
+        Two lines, and the reference as a mark.
     """
     table = sweep(heads, thresholds)
     figure, axes = subplots(figsize=(6.4, 3.6))
@@ -128,8 +132,9 @@ def gain_and_sign(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
     Parameters
     ----------
     heads : DataFrame
-        From `survey`.
+        From `survey`; heads without a closure are left out.
     threshold : float
+        Closure of a strong head, a level of both panels.
 
     Returns
     -------
@@ -160,12 +165,14 @@ def closure_by_layer(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
     Parameters
     ----------
     heads : DataFrame
-        From `survey`.
+        From `survey`, any number of heads a layer.
     threshold : float
+        Closure from which a head is marked as strong.
 
     Returns
     -------
     Figure
+        A mark a head; the line is the median.
     """
     figure, axes = subplots(figsize=(8.5, 3.6))
     heads_over_depth(axes, heads, threshold, "layer", alpha=0.45, ms=4)

@@ -22,6 +22,7 @@ def landscape(paths: dict[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
     Returns
     -------
     Figure
+        A line a head, with its ends marked.
     """
     figure, axes = subplots(figsize=(7.5, 4.0))
     palette = sns.color_palette("colorblind", len(paths))
@@ -40,7 +41,7 @@ def capacity_by_layer(table: pd.DataFrame) -> Figure:
     Parameters
     ----------
     table : DataFrame
-        From `scaled_idempotence.attainment`.
+        From `scaled_idempotence.attainment`; of it the sample ``hash``.
 
     Returns
     -------
@@ -71,11 +72,12 @@ def strong_against_matched(table: pd.DataFrame) -> Figure:
     Parameters
     ----------
     table : DataFrame
-        From `scaled_idempotence.attainment`.
+        From `scaled_idempotence.attainment`; of it the samples ``strong`` and ``matched``.
 
     Returns
     -------
     Figure
+        Boxes from quartile to quartile, and a mark a head.
     """
     both = table[table["sample"].isin(["strong", "matched"])]
     long = both.melt(
@@ -97,11 +99,12 @@ def simple_constructions(table: pd.DataFrame) -> Figure:
     Parameters
     ----------
     table : DataFrame
-        From `scaled_idempotence.attainment`.
+        From `scaled_idempotence.attainment`; every head once, whatever samples it is in.
 
     Returns
     -------
     Figure
+        A mark a head and pairing; on the dotted line the search found nothing better.
     """
     heads = table.drop_duplicates(["layer", "head"])
     figure, axes = subplots(figsize=(5.8, 4.6))

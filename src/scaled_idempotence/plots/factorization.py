@@ -51,14 +51,17 @@ def principal_angles(
     Parameters
     ----------
     cosines : (n, r) ndarray
+        A row a head, in descending order.
     closure : (n,) ndarray
     random_overlap : float
         ``r / d``; its root is the rms cosine of random subspaces.
     threshold : float
+        Closure from which a head is drawn as strong.
 
     Returns
     -------
     Figure
+        A line a head; dotted, the rms of random subspaces.
     """
     figure, axes = subplots(figsize=(7.5, 3.8))
     order = np.arange(1, cosines.shape[1] + 1)
@@ -83,12 +86,14 @@ def latent_against_closure(support: pd.DataFrame, threshold: float = STRONG) -> 
     Parameters
     ----------
     support : DataFrame
-        From `scaled_idempotence.support`.
+        From `scaled_idempotence.support`, with the isotropy of the angles.
     threshold : float
+        Closure of a strong head, drawn as a level.
 
     Returns
     -------
     Figure
+        A mark a head; on the diagonal uneven angles change nothing.
     """
     figure, axes = subplots(figsize=(5.8, 4.6))
     points = axes.scatter(
@@ -107,12 +112,14 @@ def response_plane(support: pd.DataFrame, threshold: float = STRONG) -> Figure:
     Parameters
     ----------
     support : DataFrame
-        From `scaled_idempotence.support`.
+        From `scaled_idempotence.support`, with the parts of the response.
     threshold : float
+        Closure from which a head is a diamond.
 
     Returns
     -------
     Figure
+        A mark a head, darker with more leakage.
     """
     figure, axes = subplots(figsize=(6.8, 4.4))
     strong = support.closure >= threshold
@@ -141,6 +148,7 @@ def interaction_by_layer(layers: pd.DataFrame) -> Figure:
     Returns
     -------
     Figure
+        Two marks a layer, on an axis that is linear near zero and logarithmic beyond.
     """
     figure, axes = subplots(figsize=(8.5, 3.6))
     guide(axes, y=0)

@@ -29,11 +29,12 @@ def interventions(effects: pd.DataFrame) -> Figure:
     Parameters
     ----------
     effects : DataFrame
-        ``effects`` of `scaled_idempotence.function`.
+        ``effects`` of `scaled_idempotence.function`; of it the scope ``together``.
 
     Returns
     -------
     Figure
+        A row a group of heads, a mark a change.
     """
     together = effects.loc[effects.scope == "together"]
     groups = list(dict.fromkeys(together.group))
@@ -86,7 +87,7 @@ def single_heads(effects: pd.DataFrame) -> Figure:
     Parameters
     ----------
     effects : DataFrame
-        ``effects`` of `scaled_idempotence.function`.
+        ``effects`` of `scaled_idempotence.function`; of it the scope ``single``.
 
     Returns
     -------

@@ -176,6 +176,7 @@ def depth_by_model(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
     heads : DataFrame
         ``survey`` of all models, from `scaled_idempotence.scoreboard.combined`.
     threshold : float
+        Closure from which a head is marked as strong.
 
     Returns
     -------

@@ -58,10 +58,12 @@ def closure_against_null(orientation: pd.DataFrame, threshold: float = STRONG) -
     orientation : DataFrame
         From `scaled_idempotence.orientation`.
     threshold : float
+        Closure from which a head is drawn as strong.
 
     Returns
     -------
     Figure
+        A mark a head, on logarithmic axes.
     """
     figure, axes = subplots(figsize=(6.8, 4.4))
     mark_heads(axes, orientation, orientation.closure >= threshold, "null", "closure")
@@ -91,6 +93,7 @@ def null_distribution(ratios: dict[str, np.ndarray]) -> Figure:
     Returns
     -------
     Figure
+        Dots a head; on the dotted line its scrambles are chi-square.
     """
     figure, axes = subplots(figsize=(5.4, 4.4))
     palette = sns.color_palette("colorblind", len(ratios))

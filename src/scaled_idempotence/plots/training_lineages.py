@@ -68,11 +68,12 @@ def losses(checkpoints: pd.DataFrame) -> Figure:
     Parameters
     ----------
     checkpoints : DataFrame
-        Of a `Trajectory`.
+        Of a `Trajectory`; of it what was used and has a loss.
 
     Returns
     -------
     Figure
+        A line a lineage, and the level of a uniform guess.
     """
     used = checkpoints[checkpoints.status.eq("used") & checkpoints.loss.notna()]
     figure, axes = subplots(figsize=(6.4, 3.4))
@@ -93,7 +94,7 @@ def leaving_the_null(heads: pd.DataFrame) -> Figure:
     Parameters
     ----------
     heads : DataFrame
-        Of a `Trajectory`.
+        Of a `Trajectory`: ``closure``, ``null`` and their quotient.
 
     Returns
     -------
@@ -133,11 +134,12 @@ def spectra_over_steps(heads: pd.DataFrame) -> Figure:
     Parameters
     ----------
     heads : DataFrame
-        Of a `Trajectory`.
+        Of a `Trajectory`: ``effective_rank`` and ``null``.
 
     Returns
     -------
     Figure
+        A line of medians a lineage, and a band from quartile to quartile.
     """
     figure, (left, right) = subplots(1, 2, figsize=(10.5, 3.6))
     styles = _styles(heads.lineage.unique())
@@ -159,7 +161,7 @@ def groups_over_steps(heads: pd.DataFrame) -> Figure:
     Parameters
     ----------
     heads : DataFrame
-        Of a `Trajectory`.
+        Of a `Trajectory`; of it the heads of a group.
 
     Returns
     -------
@@ -194,7 +196,7 @@ def heads_over_steps(heads: pd.DataFrame) -> Figure:
     Parameters
     ----------
     heads : DataFrame
-        Of a `Trajectory`.
+        Of a `Trajectory`, every head at every step.
 
     Returns
     -------
@@ -232,7 +234,7 @@ def gaps_over_steps(gaps: pd.DataFrame, reference: pd.DataFrame | None = None) -
     Parameters
     ----------
     gaps : DataFrame
-        Of a `Trajectory`.
+        Of a `Trajectory`, of each lineage and of all pooled.
     reference : DataFrame, optional
         The paper's final gaps, to be marked at the right.
 

@@ -101,6 +101,7 @@ def bound_against_residual(pairs: pd.DataFrame) -> Figure:
     Returns
     -------
     Figure
+        A mark a pair; the bound rules the shaded part out.
     """
     figure, axes = subplots(figsize=(5.4, 4.2))
     finite = pairs.loc[np.isfinite(pairs.bound)]
@@ -120,6 +121,7 @@ def anchors(table: pd.DataFrame, threshold: float = STRONG) -> Figure:
     table : DataFrame
         ``anchors`` of `scaled_idempotence.sharing`.
     threshold : float
+        Closure from which a head is drawn as strong.
 
     Returns
     -------
