@@ -18,6 +18,8 @@ from .tables import ResultTables, TableFault, lineages, result_tables
 
 #: Stands in the model's place where no lineage was followed.
 NO_LINEAGE = "training lineages"
+#: What a row repeats of its claim.
+_SAID = ("section", "short", "statement", "criterion", "origin", "paper", "subject")
 
 
 def scoreboard(results_dir: str | Path = "results") -> pd.DataFrame:
@@ -59,10 +61,7 @@ def scoreboard(results_dir: str | Path = "results") -> pd.DataFrame:
             rows += [_row(claim, model.label, _decide(claim, model)) for model in models]
         else:
             rows += _lineage_rows(claim, of_all)
-    columns = [
-        "claim", "section", "short", "statement", "criterion", "origin", "paper", "subject",
-        "model", "ours", "verdict", "place", "remark",
-    ]  # fmt: skip
+    columns = ["claim", *_SAID, "model", "ours", "verdict", "place", "remark"]
     board = pd.DataFrame(rows, columns=columns)
     board["verdict"] = pd.Categorical(board.verdict, VERDICTS)
     return board
@@ -94,13 +93,8 @@ def _lineage_rows(claim: Claim, source: ResultTables) -> list[dict[str, str]]:
 
 
 def _row(claim: Claim, name: str, found: Verdict) -> dict[str, str]:
-    said = ("section", "short", "statement", "criterion", "origin", "paper", "subject")
-    return {
-        "claim": claim.id,
-        **{key: str(getattr(claim, key)) for key in said},
-        "model": name,
-        **asdict(found),
-    }
+    said = {key: str(getattr(claim, key)) for key in _SAID}
+    return {"claim": claim.id, **said, "model": name, **asdict(found)}
 
 
 def counts(board: pd.DataFrame) -> pd.DataFrame:

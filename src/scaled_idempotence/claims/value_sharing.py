@@ -70,10 +70,8 @@ def _bound(pairs: pd.DataFrame) -> Figures:
 @_on_pairs("right_product_closure", "left_product_closure")
 def _products(pairs: pd.DataFrame) -> Figures:
     pairs = _of(pairs)
-    return {
-        "right": pairs.right_product_closure.median(skipna=False),
-        "left": pairs.left_product_closure.median(skipna=False),
-    }
+    right, left = pairs.right_product_closure, pairs.left_product_closure
+    return {"right": right.median(skipna=False), "left": left.median(skipna=False)}
 
 
 @_on_siblings("band_residual", "band_residual_reverse")

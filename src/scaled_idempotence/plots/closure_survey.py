@@ -11,7 +11,7 @@ from matplotlib.ticker import PercentFormatter
 
 from ..experiments.survey import sweep
 from ..paper import STRONG, THRESHOLDS
-from .drawing import guide, heads_over_depth, layer_axis, legend, median_line, note
+from .drawing import guide, heads_over_depth, layer_axis, legend, level, median_line
 from .style import CONTROL, REFERENCE, TRAINED, UNIT, subplots
 
 
@@ -81,8 +81,7 @@ def closure_distribution(heads: pd.DataFrame, threshold: float = STRONG) -> Figu
         ordered = np.sort(values)[::-1]
         rank = (np.arange(len(ordered)) + 0.5) / max(1, len(ordered))
         right.plot(rank, ordered, marker, color=color, markersize=3)
-    guide(right, y=threshold)
-    note(right, f"strong: $P \\geq {threshold:g}$", (1.0, threshold), ha="right")
+    level(right, f"strong: $P \\geq {threshold:g}$", (1.0, threshold), ha="right")
     right.set(xlabel="heads, sorted by closure", ylabel="closure $P$", ylim=UNIT)
     right.xaxis.set_major_formatter(PercentFormatter(1.0))
     legend(left, at="upper left")

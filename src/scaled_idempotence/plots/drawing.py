@@ -60,8 +60,9 @@ def log_square(axes: Axes, values: pd.DataFrame, margin: float) -> tuple[float, 
     return ends
 
 
-def note(axes: Axes, text: str, at: tuple[float, float], shift: float = 0, **place) -> None:
-    """Say what a guide is, just above it."""
+def level(axes: Axes, text: str, at: tuple[float, float], shift: float = 0, **place) -> None:
+    """Draw a horizontal guide, and say just above it what it is."""
+    guide(axes, y=at[1])
     offset = {"xytext": (shift, 3), "textcoords": "offset points"}
     axes.annotate(text, at, color=REFERENCE, **offset, **place)
 

@@ -13,7 +13,7 @@ from scipy import stats
 
 from ..paper import STRONG
 from ..verdict import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN, SYMBOLS
-from .drawing import guide, heading, heads_over_depth, key, legend, row_axis, strip
+from .drawing import guide, heading, heads_over_depth, key, legend, median_line, row_axis, strip
 from .style import CONTROL, REFERENCE, THIRD, TRAINED, UNIT, subplots
 
 #: Colour of each verdict and of its symbol; the symbols tell them apart without colour too.
@@ -113,10 +113,8 @@ def closure_by_model(heads: pd.DataFrame, endpoints: pd.DataFrame) -> Figure:
     )  # fmt: skip
     marks = known.groupby("model").closure.quantile([0.5, 0.9, 1]).unstack()
     marks.columns = [name for name, *_ in _QUANTILES]
-    for color, table, start in (
-        (TRAINED, marks.loc[models], 0),
-        (REFERENCE, endpoints, len(models)),
-    ):
+    drawn = (TRAINED, marks.loc[models], 0), (REFERENCE, endpoints, len(models))
+    for color, table, start in drawn:
         y = start + np.arange(len(table))
         for name, marker, size in _QUANTILES:
             axes.plot(table[name], y, marker, color=color, ms=size, mew=2, zorder=4)
@@ -190,17 +188,13 @@ def depth_by_model(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
         rows, columns, figsize=(max(3.2 * columns, 5.0), 2.5 * rows + 0.4), sharex=True,
         sharey=True, squeeze=False,
     )  # fmt: skip
-    medians = {
-        model: part.groupby("depth").closure.median()
-        for model, part in heads.groupby("model", sort=False)
-    }
+    own = {"color": TRAINED, "linewidth": 2, "zorder": 3}
+    others = {"color": "#BBBBBB", "linewidth": 0.9, "zorder": 1}
     for axes, model in zip(grid.flat, models, strict=False):
-        for other, line in medians.items():
-            if other != model:
-                axes.plot(line.index, line, color="#BBBBBB", linewidth=0.9, zorder=1)
+        for name, part in heads.groupby("model", sort=False):
+            median_line(axes, part, "depth", "closure", **own if name == model else others)
         part = heads.loc[heads.model == model]
         heads_over_depth(axes, part, threshold, "depth", alpha=0.35, ms=3)
-        axes.plot(medians[model].index, medians[model], color=TRAINED, linewidth=2, zorder=3)
         heading(axes, model)
     for axes in grid.flat[len(models) :]:
         axes.set_axis_off()

@@ -72,12 +72,8 @@ def closure_against_null(orientation: pd.DataFrame, threshold: float = STRONG) -
     axes.plot(
         ends, stats.chi2.isf(0.01, df=1) * ends, "--", color=REFERENCE, label="1% of random turns"
     )
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel=r"null $P_0 = \sum s_i^6 / (\sum s_i^2)^3$",
-        ylabel="closure $P$",
-    )
+    axes.set(xscale="log", yscale="log", ylabel="closure $P$")
+    axes.set_xlabel(r"null $P_0 = \sum s_i^6 / (\sum s_i^2)^3$")
     legend(axes, 2)
     return figure
 

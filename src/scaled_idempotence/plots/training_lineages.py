@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from itertools import cycle
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from pandas.api.typing import DataFrameGroupBy
 from scipy import stats
 
 from ..experiments.trajectory import POOLED, QUANTITIES
-from .drawing import guide, heading, key, legend, median_line, note
+from .drawing import guide, heading, key, legend, level, median_line
 from .style import CONTROL, FOURTH, REFERENCE, THIRD, TRAINED, subplots
 
 #: A colour and a dash pattern a lineage: either tells them apart.
@@ -35,12 +36,8 @@ GROUPS = {"strong": (CONTROL, "end strong"), "matched": (TRAINED, "ordinary, sam
 
 
 def _styles(names: Sequence[Hashable]) -> dict[Hashable, dict]:
-    return {
-        name: {"color": color, "linestyle": dash}
-        for name, (color, dash) in zip(
-            names, STYLES * (len(names) // len(STYLES) + 1), strict=False
-        )
-    }
+    styles = zip(names, cycle(STYLES), strict=False)
+    return {name: {"color": color, "linestyle": dash} for name, (color, dash) in styles}
 
 
 def _step_axis(axes: Axes, steps: pd.Series) -> None:
@@ -80,8 +77,7 @@ def losses(checkpoints: pd.DataFrame) -> Figure:
     styles = _styles(used.lineage.unique())
     for name, part in used.groupby("lineage", sort=False):
         axes.plot(part.step, part.loss, marker="o", ms=4, label=name, **styles[name])
-    guide(axes, y=np.log(256))
-    note(axes, "uniform guess, $\\ln 256$", (1, np.log(256)), xycoords=_EDGE, ha="right")
+    level(axes, "uniform guess, $\\ln 256$", (1, np.log(256)), xycoords=_EDGE, ha="right")
     _step_axis(axes, used.step)
     axes.set(ylabel="held-out loss, nats a byte", ylim=(0, np.log(256) + 0.6))
     legend(axes, at="lower left")
@@ -112,9 +108,8 @@ def leaving_the_null(heads: pd.DataFrame) -> Figure:
         left.plot(null.index, null, linewidth=0.9, **styles[name])
     left.set(ylabel="median closure $P$ (thin: of a random turn)", ylim=(0, None))
     right.set(ylabel="median of $P / P_0$", yscale="log")
-    for level, said in ((CHI_SQUARE_MEDIAN, "random turn"), (10 * CHI_SQUARE_MEDIAN, "ten times")):
-        guide(right, y=level)
-        note(right, said, (0, level), shift=4, xycoords=_EDGE)
+    for factor, said in ((1, "random turn"), (10, "ten times")):
+        level(right, said, (0, factor * CHI_SQUARE_MEDIAN), shift=4, xycoords=_EDGE)
     for axes in (left, right):
         _step_axis(axes, heads.step)
     legend(left, at="upper left")

@@ -9,7 +9,7 @@ from .explorer_data import COMPARED, FACTS
 
 
 def sources(label: str, facts: pd.DataFrame, n_matrices: int):
-    from bokeh.models import ColumnDataSource
+    from bokeh import models
 
     strongest = facts.dropna(subset="closure").nlargest(n_matrices, "closure").index
     matrix = np.full(len(facts), -1, dtype=np.int32)
@@ -21,7 +21,7 @@ def sources(label: str, facts: pd.DataFrame, n_matrices: int):
         "matrix": matrix,
         "rank": rank.to_numpy(),
     } | {name: facts[name].to_numpy(np.float32) for name in FACTS}
-    heads = ColumnDataSource(columns, name=label)
+    heads = models.ColumnDataSource(columns, name=label)
     block, r = facts.attrs["block"], facts.attrs["d_head"]
     chosen = facts.loc[strongest]
 
@@ -29,7 +29,7 @@ def sources(label: str, facts: pd.DataFrame, n_matrices: int):
         rows = [np.asarray(row, dtype=np.float32) for row in chosen[name]]
         return np.stack(rows) if rows else np.empty((0, width), np.float32)
 
-    matrices = ColumnDataSource(
+    matrices = models.ColumnDataSource(
         {
             "core": np.rint(127 * stacked("core", block**2)).astype(np.int8),
             "response": np.rint(127 * stacked("response", block**2)).astype(np.int8),
@@ -41,13 +41,13 @@ def sources(label: str, facts: pd.DataFrame, n_matrices: int):
 
 def empty_figures() -> dict:
     """Empty figures with their sources, by the places they take in the page."""
-    from bokeh.models import ColumnDataSource, FactorRange, LinearColorMapper, Range1d
+    from bokeh import models
 
     from ..plots.style import CONTROL, REFERENCE, TRAINED, UNIT
 
-    angles = ColumnDataSource({"direction": [], "cosine": []})
+    angles = models.ColumnDataSource({"direction": [], "cosine": []})
     angle_plot = _figure(
-        height=210, y_range=Range1d(start=0, end=1.02), x_range=Range1d(start=0, end=1),
+        height=210, y_range=(0, 1.02), x_range=(0, 1),
         x_axis_label="principal direction, from the best aligned", y_axis_label="cos θ",
     )  # fmt: skip
     angle_plot.line("direction", "cosine", source=angles, color=TRAINED, line_width=2)
@@ -55,7 +55,7 @@ def empty_figures() -> dict:
 
     names = list(COMPARED.values())
     colours = {"capacity": REFERENCE, "closure": TRAINED, "latent_closure": TRAINED}
-    context = ColumnDataSource(
+    context = models.ColumnDataSource(
         {
             "what": names,
             "closure": [np.nan] * len(names),
@@ -63,8 +63,8 @@ def empty_figures() -> dict:
         }
     )
     context_plot = _figure(
-        height=210, x_range=Range1d(start=UNIT[0], end=UNIT[1]),
-        y_range=FactorRange(factors=names[::-1]), x_axis_label="closure",
+        height=210, x_range=UNIT,
+        y_range=models.FactorRange(factors=names[::-1]), x_axis_label="closure",
     )  # fmt: skip
     bar = {"height": 0.08, "alpha": 0.6, "color": "color", "source": context}
     context_plot.hbar("what", right="closure", left=0, **bar)
@@ -78,12 +78,14 @@ def empty_figures() -> dict:
         "context": (context_plot, context),
     }
     # Blue to red by way of white, as in the book's figures of cores.
-    diverging = LinearColorMapper(palette=_diverging(), low=-1, high=1)
+    diverging = models.LinearColorMapper(palette=_diverging(), low=-1, high=1)
     for name, title in (("core", "core K"), ("support", "support D"), ("response", "response KDK")):
         blank = np.zeros((1, 1), np.float32)
-        image = ColumnDataSource({"image": [blank], "x": [0], "y": [0], "dw": [1], "dh": [1]})
+        image = models.ColumnDataSource(
+            {"image": [blank], "x": [0], "y": [0], "dw": [1], "dh": [1]}
+        )
         plot = _figure(
-            title=title, x_range=Range1d(start=0, end=1), y_range=Range1d(start=1, end=0),
+            title=title, x_range=(0, 1), y_range=(1, 0),
             match_aspect=True, aspect_ratio=1,
         )  # fmt: skip
         plot.image(
@@ -108,38 +110,32 @@ def _figure(**options):
 
 def _map():
     """The map of all heads, with its cells, and the chosen one of them."""
-    from bokeh.models import (
-        BasicTicker,
-        ColorBar,
-        ColumnDataSource,
-        HoverTool,
-        LinearColorMapper,
-        Range1d,
-        TapTool,
-    )  # fmt: skip
+    from bokeh import models
     from bokeh.palettes import Viridis256
 
-    cells = ColumnDataSource({"layer": [], "head": [], "closure": []})
+    cells = models.ColumnDataSource({"layer": [], "head": [], "closure": []})
     plot = _figure(
-        height=240, x_range=Range1d(start=-0.5, end=0.5), y_range=Range1d(start=0.5, end=-0.5),
+        height=240, x_range=(-0.5, 0.5), y_range=(0.5, -0.5),
         x_axis_label="layer", y_axis_label="query head",
     )  # fmt: skip
-    colours = LinearColorMapper(palette=Viridis256, low=0, high=1, nan_color="#bbbbbb")
+    colours = models.LinearColorMapper(palette=Viridis256, low=0, high=1, nan_color="#bbbbbb")
     cell = plot.rect(
         "layer", "head", width=1, height=1, source=cells, line_color="white", line_width=0.4,
         fill_color={"field": "closure", "transform": colours},
         nonselection_fill_alpha=1, nonselection_line_color="white",
     )  # fmt: skip
     # The chosen head in two lines, light on dark, so that it shows on every colour of the map.
-    chosen = ColumnDataSource({"layer": [], "head": []})
+    chosen = models.ColumnDataSource({"layer": [], "head": []})
     for colour, width in (("black", 5), ("#ffffff", 2)):
         frame = {"fill_alpha": 0, "line_color": colour, "line_width": width}
         plot.rect("layer", "head", width=1, height=1, source=chosen, **frame)
     tips = [("layer", "@layer"), ("head", "@head"), ("P", "@closure{0.0000}")]
-    plot.add_tools(TapTool(renderers=[cell]), HoverTool(renderers=[cell], tooltips=tips))
-    plot.add_layout(ColorBar(color_mapper=colours, title="P", width=12, padding=4), "right")
+    plot.add_tools(
+        models.TapTool(renderers=[cell]), models.HoverTool(renderers=[cell], tooltips=tips)
+    )
+    plot.add_layout(models.ColorBar(color_mapper=colours, title="P", width=12, padding=4), "right")
     for axis in plot.axis:
-        axis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
+        axis.ticker = models.BasicTicker(min_interval=1, num_minor_ticks=0)
     return plot, cells, chosen
 
 
