@@ -51,7 +51,20 @@ class Measurement:
 def measured(
     table: str, *columns: str, applies: Sequence[Check] = (), usable: Sequence[Check] = ()
 ) -> Callable[[Callable[[pd.DataFrame], Figures]], Measurement]:
-    """Make a function of a table's columns a `Measurement`, which has the same attributes."""
+    """Make a function a `Measurement`, as a decorator.
+
+    Parameters
+    ----------
+    table : str
+    *columns : str
+        That the function reads.
+    applies, usable : sequence of Check
+
+    Returns
+    -------
+    callable
+        Takes the function of the table, gives the measurement.
+    """
     return lambda figures: Measurement(table, columns, figures, applies, usable)
 
 
