@@ -24,7 +24,7 @@ def progress_bar(items: Iterable, description: str, unit: str, show: bool) -> tq
     tqdm
     """
     # Plain text and not tqdm.auto: notebooks without ipywidgets would print a warning instead.
-    return tqdm(items, desc=description, unit=unit, **({} if show else {"disable": True}))
+    return _bar(show, iterable=items, desc=description, unit=unit)
 
 
 def byte_bar(total: int, description: str, show: bool) -> tqdm:
@@ -43,12 +43,11 @@ def byte_bar(total: int, description: str, show: bool) -> tqdm:
     tqdm
         To be used as a context, and told of bytes with ``update``.
     """
-    return tqdm(
-        total=total,
-        desc=description,
-        unit="B",
-        unit_scale=True,
-        leave=False,
-        delay=1,
-        **({} if show else {"disable": True}),
-    )
+    shape = {"unit": "B", "unit_scale": True, "leave": False, "delay": 1}
+    return _bar(show, total=total, desc=description, **shape)
+
+
+def _bar(show: bool, **options) -> tqdm:
+    if not show:
+        options["disable"] = True  # False is never handed on: it would overrule the environment
+    return tqdm(**options)

@@ -4,38 +4,32 @@ from __future__ import annotations
 
 from ..verdict import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN, VERDICTS
 from . import (
-    behaviour,
+    activations,
     closure_survey,
     constructive_search,
     factorization,
+    function,
     scrambling,
     training_lineages,
     value_sharing,
 )
 from .claim import Claim, Verdict, judge
 
-#: Every claim, in the paper's order.
-CLAIMS: tuple[Claim, ...] = (
-    *closure_survey.CLAIMS,
-    *factorization.CLAIMS,
-    *scrambling.CLAIMS,
-    *constructive_search.CLAIMS,
-    *value_sharing.CLAIMS,
-    *behaviour.CLAIMS,
-    *training_lineages.CLAIMS,
-)
-
-#: The notebook that tells of each section.
-CHAPTERS = {
-    closure_survey.SECTION: "01_closure_survey",
-    factorization.SECTION: "02_factorization",
-    scrambling.SECTION: "03_scrambling",
-    constructive_search.SECTION: "04_constructive_search",
-    value_sharing.SECTION: "05_value_sharing",
-    training_lineages.SECTION: "06_training_lineages",
-    behaviour.ACTIVATIONS: "07_activations",
-    behaviour.FUNCTION: "08_function",
+#: The module of each chapter's notebook, in the paper's order.
+_MODULES = {
+    "01_closure_survey": closure_survey,
+    "02_factorization": factorization,
+    "03_scrambling": scrambling,
+    "04_constructive_search": constructive_search,
+    "05_value_sharing": value_sharing,
+    "07_activations": activations,
+    "08_function": function,
+    "06_training_lineages": training_lineages,
 }
+#: Every claim, in the paper's order.
+CLAIMS: tuple[Claim, ...] = tuple(claim for module in _MODULES.values() for claim in module.CLAIMS)
+#: The notebook that tells of each section.
+CHAPTERS = {module.SECTION: notebook for notebook, module in _MODULES.items()}
 
 __all__ = [
     "CHAPTERS",

@@ -2,71 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pandas as pd
 from scipy import stats
 
 from ..paper import STRONG
-from .claim import LEVEL, Tables
-
-Check = Callable[[Tables], str]
+from .claim import LEVEL, Check
 
 
 def strong(heads: pd.DataFrame, column: str = "closure") -> pd.DataFrame:
     """Rows of strong heads; an undefined closure is never strong."""
-    return heads[heads[column] >= STRONG]
+    return heads.loc[heads[column] >= STRONG]
 
 
-def strong_heads(table: str) -> Check:
-    """A check that a table has strong heads."""
-
-    def check(tables: Tables) -> str:
-        return "" if len(strong(tables[table])) else f"no head reaches P ≥ {STRONG:g}"
-
-    return check
+def strong_heads(heads: pd.DataFrame) -> str:
+    """Check that a table has strong heads."""
+    return "" if len(strong(heads)) else f"no head reaches P ≥ {STRONG:g}"
 
 
-def defined_heads(table: str) -> Check:
-    """A check that closure is defined for any head of a table."""
-
-    def check(tables: Tables) -> str:
-        return "" if tables[table].closure.notna().any() else "no head has a defined closure"
-
-    return check
+def defined_heads(heads: pd.DataFrame) -> str:
+    """Check that closure is defined for any head of a table."""
+    return "" if heads.closure.notna().any() else "no head has a defined closure"
 
 
-def several_value_heads(table: str) -> Check:
-    """A check that a layer has a wrong ``V`` to try."""
-
-    def check(tables: Tables) -> str:
-        one = tables[table].attrs["n_value_heads"] == 1
-        return "one value head a layer: there is no other V" if one else ""
-
-    return check
+def several_value_heads(table: pd.DataFrame) -> str:
+    """Check that a layer has a wrong ``V`` to try."""
+    one = table.attrs["n_value_heads"] == 1
+    return "one value head a layer: there is no other V" if one else ""
 
 
-def siblings(table: str) -> Check:
-    """A check that heads share value factors."""
+def siblings(table: pd.DataFrame) -> str:
+    """Check that heads share value factors."""
+    return "no two heads share a value factor" if table.attrs["topology"] == "MHA" else ""
 
-    def check(tables: Tables) -> str:
-        mha = tables[table].attrs["topology"] == "MHA"
-        return "no two heads share a value factor" if mha else ""
 
-    return check
+def was_run(table: pd.DataFrame) -> str:
+    """Check that the model could be run at all."""
+    attrs = table.attrs
+    return "" if attrs.get("measured") else attrs.get("reason") or "the model was not run"
 
 
 def computed_from_strong(table: str, *, exactly: bool = False) -> Check:
     """A check that a table's threshold lets the strong heads be seen."""
 
-    def check(tables: Tables) -> str:
-        threshold = tables[table].attrs.get("threshold")
+    def check(rows: pd.DataFrame) -> str:
+        threshold = rows.attrs.get("threshold")
         wrong = threshold != STRONG if exactly else not (threshold or 1) <= STRONG
-        return (
-            f"{table} was computed with the threshold {threshold}, the claim is about {STRONG:g}"
-            if wrong
-            else ""
-        )
+        said = f"{table} was computed with the threshold {threshold}, the claim is about {STRONG:g}"
+        return said if wrong else ""
 
     return check
 

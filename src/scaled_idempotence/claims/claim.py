@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -19,11 +19,88 @@ LEVEL = 0.01
 
 Tables = Mapping[str, pd.DataFrame]
 Figures = Mapping[str, float]
+#: Takes a table and says why there is nothing to judge in it, or gives an empty string.
+Check = Callable[[pd.DataFrame], str]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Figures of one result table, and when it has any; made by `measured`.
+
+    Attributes
+    ----------
+    table : str
+    columns : tuple of str
+        That it reads.
+    figures : callable
+        Takes the table, gives this model's figures by name. A NaN says that a figure is not
+        defined, and is never a claim that holds.
+    applies : sequence of Check
+        Why there is nothing to measure in this model.
+    usable : sequence of Check
+        Why the table was computed in another way than is measured here.
+    """
+
+    table: str
+    columns: tuple[str, ...]
+    figures: Callable[[pd.DataFrame], Figures]
+    applies: Sequence[Check] = ()
+    usable: Sequence[Check] = ()
+
+
+def measured(
+    table: str, *columns: str, applies: Sequence[Check] = (), usable: Sequence[Check] = ()
+) -> Callable[[Callable[[pd.DataFrame], Figures]], Measurement]:
+    """Make a function a `Measurement`, as a decorator.
+
+    Parameters
+    ----------
+    table : str
+    *columns : str
+        That the function reads.
+    applies, usable : sequence of Check
+
+    Returns
+    -------
+    callable
+        Takes the function of the table, gives the measurement.
+    """
+    return lambda figures: Measurement(table, columns, figures, applies, usable)
+
+
+@dataclass(frozen=True)
+class Range:
+    """The smallest and the largest of the paper's models, of one of a claim's figures.
+
+    Attributes
+    ----------
+    figure : str
+    low, high : float
+    form : str
+        Format of the two, as they are shown.
+    note : str
+        What is said behind them.
+    """
+
+    figure: str
+    low: float
+    high: float
+    form: str = ".3f"
+    note: str = ""
+
+    @classmethod
+    def of(cls, figure: str, values: Iterable[float], form: str = ".3f", note: str = "") -> Range:
+        """The range of some values."""
+        values = list(values)
+        return cls(figure, min(values), max(values), form, note)
+
+    def __str__(self) -> str:
+        return f"{self.low:{self.form}} to {self.high:{self.form}}{self.note}"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One quantitative claim as a predicate over result tables.
+    """One quantitative claim as a predicate over a result table.
 
     Attributes
     ----------
@@ -37,23 +114,16 @@ class Claim:
         The claim in words.
     criterion : str
         What "holds" means here, in words, with every threshold.
-    paper : str
-        The paper's figure as it is shown; empty for what goes beyond the paper.
-    needs : mapping of str to sequence of str
-        The columns that it reads, by table.
-    measure : callable
-        Takes the tables, gives this model's figures by name. A NaN says that a figure is not
-        defined, and is never a claim that holds.
+    measure : Measurement
+        What is measured, and where.
     holds : callable
         Takes the figures, says whether the criterion is met.
     shown : str
         Format of the figures, by their names.
-    applies : sequence of callable
-        Each takes the tables and says why the claim does not apply, or gives an empty string.
-    usable : sequence of callable
-        The same for tables that were computed in another way than the claim is about.
-    reference : (str, float, float), optional
-        One of the figures, and the smallest and the largest of the paper's models.
+    paper : str or Range
+        The paper's figure; empty for what goes beyond the paper.
+    reference : Range, optional
+        Of the paper's models, where `paper` says more or other than it.
     subject : {"model", "lineage"}
     """
 
@@ -62,15 +132,17 @@ class Claim:
     short: str
     statement: str
     criterion: str
-    paper: str
-    needs: Mapping[str, Sequence[str]]
-    measure: Callable[[Tables], Figures]
+    measure: Measurement
     holds: Callable[[Figures], bool]
     shown: str
-    applies: Sequence[Callable[[Tables], str]] = ()
-    usable: Sequence[Callable[[Tables], str]] = ()
-    reference: tuple[str, float, float] | None = None
+    paper: str | Range = ""
+    reference: Range | None = None
     subject: str = "model"
+
+    @property
+    def needs(self) -> Mapping[str, Sequence[str]]:
+        """The columns that it reads, by table."""
+        return {self.measure.table: self.measure.columns}
 
     @property
     def origin(self) -> str:
@@ -113,13 +185,11 @@ def judge(claim: Claim, tables: Tables) -> Verdict:
     -------
     Verdict
     """
-    for reason in (check(tables) for check in claim.usable):
-        if reason:
-            return Verdict(NOT_RUN, remark=reason)
-    for reason in (check(tables) for check in claim.applies):
-        if reason:
-            return Verdict(NOT_APPLICABLE, remark=reason)
-    figures = {name: float(value) for name, value in claim.measure(tables).items()}
+    measure, table = claim.measure, tables[claim.measure.table]
+    for verdict, checks in ((NOT_RUN, measure.usable), (NOT_APPLICABLE, measure.applies)):
+        for reason in filter(None, (check(table) for check in checks)):
+            return Verdict(verdict, remark=reason)
+    figures = {name: float(value) for name, value in measure.figures(table).items()}
     if undefined := [name for name, value in figures.items() if math.isnan(value)]:
         names = ", ".join(name.replace("_", " ") for name in undefined)
         return Verdict(NOT_APPLICABLE, remark=f"not defined here: {names}")
@@ -128,10 +198,9 @@ def judge(claim: Claim, tables: Tables) -> Verdict:
 
 
 def _place(claim: Claim, figures: Figures) -> str:
-    if claim.reference is None:
+    known = claim.paper if isinstance(claim.paper, Range) else claim.reference
+    if known is None:
         return ""
-    name, low, high = claim.reference
-    known = "range" if low < high else "figure"
-    if low <= figures[name] <= high:
-        return f"within the paper's {known}"
-    return f"{'below' if figures[name] < low else 'above'} the paper's {known}"
+    value, word = figures[known.figure], "range" if known.low < known.high else "figure"
+    where = "below" if value < known.low else "above" if value > known.high else "within"
+    return f"{where} the paper's {word}"

@@ -7,6 +7,7 @@ verdict "not run" with a remark, never to a guess.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
@@ -17,6 +18,8 @@ from .tables import ResultTables, TableFault, lineages, result_tables
 
 #: Stands in the model's place where no lineage was followed.
 NO_LINEAGE = "training lineages"
+#: What a row repeats of its claim.
+_SAID = ("section", "short", "statement", "criterion", "origin", "paper", "subject")
 
 
 def scoreboard(results_dir: str | Path = "results") -> pd.DataFrame:
@@ -58,10 +61,7 @@ def scoreboard(results_dir: str | Path = "results") -> pd.DataFrame:
             rows += [_row(claim, model.label, _decide(claim, model)) for model in models]
         else:
             rows += _lineage_rows(claim, of_all)
-    columns = [
-        "claim", "section", "short", "statement", "criterion", "origin", "paper", "subject",
-        "model", "ours", "verdict", "place", "remark",
-    ]  # fmt: skip
+    columns = ["claim", *_SAID, "model", "ours", "verdict", "place", "remark"]
     board = pd.DataFrame(rows, columns=columns)
     board["verdict"] = pd.Categorical(board.verdict, VERDICTS)
     return board
@@ -73,7 +73,7 @@ def _decide(claim: Claim, source: ResultTables, lineage: str | None = None) -> V
     except TableFault as fault:
         return Verdict(NOT_RUN, remark=str(fault))
     if lineage is not None:
-        tables = {name: table[table.lineage == lineage] for name, table in tables.items()}
+        tables = {name: table.loc[table.lineage == lineage] for name, table in tables.items()}
     try:
         return judge(claim, tables)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -93,21 +93,8 @@ def _lineage_rows(claim: Claim, source: ResultTables) -> list[dict[str, str]]:
 
 
 def _row(claim: Claim, name: str, found: Verdict) -> dict[str, str]:
-    return {
-        "claim": claim.id,
-        "section": claim.section,
-        "short": claim.short,
-        "statement": claim.statement,
-        "criterion": claim.criterion,
-        "origin": claim.origin,
-        "paper": claim.paper,
-        "subject": claim.subject,
-        "model": name,
-        "ours": found.ours,
-        "verdict": found.verdict,
-        "place": found.place,
-        "remark": found.remark,
-    }
+    said = {key: str(getattr(claim, key)) for key in _SAID}
+    return {"claim": claim.id, **said, "model": name, **asdict(found)}
 
 
 def counts(board: pd.DataFrame) -> pd.DataFrame:

@@ -77,13 +77,11 @@ class ResultTables:
         if isinstance(table, TableFault):
             raise table
         if missing := [column for column in columns if column not in table]:
-            raise TableFault(f"{name}.parquet has no column {', '.join(missing)}; {self._again}")
+            raise self._fault(f"{name}.parquet has no column {', '.join(missing)}")
         for column in columns:
             if column not in TEXT and not is_numeric_dtype(table[column]):
-                raise TableFault(
-                    f"{name}.parquet: {column} holds {table[column].dtype}, expected numbers; "
-                    f"{self._again}"
-                )
+                found = table[column].dtype
+                raise self._fault(f"{name}.parquet: {column} holds {found}, expected numbers")
         return table
 
     def _checked(self, name: str) -> pd.DataFrame:
@@ -92,21 +90,18 @@ class ResultTables:
             raise TableFault(f"there is no {path.name}")
         table = self._parsed(path)
         if missing := [key for key in self._provenance if key not in table.attrs]:
-            raise TableFault(
+            raise self._fault(
                 f"unreadable: {path.name} does not say its {', '.join(missing)}, so that it may be "
-                f"another program's; {self._again}"
+                "another program's"
             )
-        if (written := table.attrs["package_version"]) != version("scaled-idempotence"):
-            raise TableFault(
-                f"unreadable: {path.name} was written by version {written}, this is "
-                f"{version('scaled-idempotence')}; {self._again}"
-            )
+        written, this = table.attrs["package_version"], version("scaled-idempotence")
+        if written != this:
+            said = f"unreadable: {path.name} was written by version {written}, this is {this}"
+            raise self._fault(said)
         own = table.attrs.get("weights")
         if "weights" in self._provenance and own != (first := self._weights):
-            raise TableFault(
-                f"{path.name} is of other weights ({own}) than the newest table of this model "
-                f"({first}); {self._again}"
-            )
+            newest = f"the newest table of this model ({first})"
+            raise self._fault(f"{path.name} is of other weights ({own}) than {newest}")
         return table
 
     def _parsed(self, path: Path) -> pd.DataFrame:
@@ -114,10 +109,8 @@ class ResultTables:
             return pd.read_parquet(path)
         except Exception as error:  # a damaged file can fail anywhere in the parsers below
             reason = (str(error).splitlines() or [""])[0][:80]
-            raise TableFault(
-                f"unreadable: {path.name} is no parquet table ({type(error).__name__}: {reason}); "
-                f"{self._again}"
-            ) from None
+            what = f"{type(error).__name__}: {reason}"
+            raise self._fault(f"unreadable: {path.name} is no parquet table ({what})") from None
 
     @cached_property
     def _weights(self) -> object:
@@ -132,10 +125,9 @@ class ResultTables:
                 return attrs["weights"]
         return None
 
-    @property
-    def _again(self) -> str:
+    def _fault(self, what: str) -> TableFault:
         model = "MODEL" if self.label == ALL_MODELS else self.label
-        return f"`scaled-idempotence run {model} --force` makes it again"
+        return TableFault(f"{what}; `scaled-idempotence run {model} --force` makes it again")
 
 
 def result_tables(results_dir: str | Path) -> list[ResultTables]:

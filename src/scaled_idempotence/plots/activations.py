@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from ..paper import STRONG
-from .style import CONTROL, REFERENCE, TRAINED, by_strength, subplots
+from .drawing import by_strength, guide, key, legend, log_square, mark_heads, square, strip
+from .style import CONTROL, TRAINED, UNIT, subplots
 
 
 def activation_cosines(table: pd.DataFrame, threshold: float = STRONG) -> Figure:
@@ -18,6 +18,7 @@ def activation_cosines(table: pd.DataFrame, threshold: float = STRONG) -> Figure
     table : DataFrame
         From `scaled_idempotence.activations`.
     threshold : float
+        Closure of a strong head, drawn as a level.
 
     Returns
     -------
@@ -35,15 +36,13 @@ def activation_cosines(table: pd.DataFrame, threshold: float = STRONG) -> Figure
             span = {"color": style["color"], "alpha": 0.3, "lw": 1}
             left.vlines(part.closure, part.cos2_q25, part.cos2_q75, **span)
         left.plot(part.closure, part[column], **style)
-    left.plot([0, 1], [0, 1], color=REFERENCE, linewidth=1, linestyle=":")
-    left.axvline(threshold, color=REFERENCE, linewidth=1, linestyle=":")
+    square(left)
+    guide(left, x=threshold)
     left.set(
         xlabel="closure $P(T)$, from the weights",
         ylabel=r"squared cosine of $y$ and $T y$" + ("" if measured else ", Gaussian input"),
-        xlim=(-0.02, 1.02),
-        ylim=(-0.02, 1.02),
     )
-    left.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    legend(left, 2)
     if measured:
         _groups(axes[1], table)
     return figure
@@ -51,10 +50,10 @@ def activation_cosines(table: pd.DataFrame, threshold: float = STRONG) -> Figure
 
 def _groups(axes, table: pd.DataFrame) -> None:
     groups = {
-        "strong": table[table.strong],
-        "top decile": table[table.group == "high"],
-        "bottom decile": table[table.group == "low"],
-        "low, same layers": table[table.matched_low],
+        "strong": table.loc[table.strong],
+        "top decile": table.loc[table.group == "high"],
+        "bottom decile": table.loc[table.group == "low"],
+        "low, same layers": table.loc[table.matched_low],
     }
     groups = {name: part for name, part in groups.items() if len(part)}
     for row, part in enumerate(groups.values()):
@@ -62,21 +61,15 @@ def _groups(axes, table: pd.DataFrame) -> None:
             ("cos2_median", TRAINED, "o", -0.16),
             ("wrong_v_cos2_median", CONTROL, "x", 0.16),
         ):
-            values = np.sort(part[column].dropna())
-            if len(values):
-                spread = np.linspace(-0.1, 0.1, len(values))
-                axes.plot(values, row + shift + spread, marker, color=color, ms=4, alpha=0.6)
-                axes.plot(
-                    [np.median(values)] * 2, [row + shift - 0.14, row + shift + 0.14],
-                    color=color, linewidth=2.5,
-                )  # fmt: skip
-    axes.plot([], [], "o", color=TRAINED, label="trained pair")
+            values = part[column].dropna().sort_values()
+            strip(axes, values, row + shift, color, marker, spread=0.1, bar=0.14, alpha=0.6)
+    handles = [key("trained pair", TRAINED, "o")]
     if table.wrong_v_cos2_median.notna().any():
-        axes.plot([], [], "x", color=CONTROL, label="wrong $V$")
+        handles.append(key("wrong $V$", CONTROL, "x"))
     axes.set_yticks(range(len(groups)), list(groups))
     axes.invert_yaxis()
-    axes.set(xlabel="median squared cosine over tokens, by head", xlim=(-0.02, 1.02))
-    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    axes.set(xlabel="median squared cosine over tokens, by head", xlim=UNIT)
+    legend(axes, 2, handles=handles)
 
 
 def activation_gain(table: pd.DataFrame) -> Figure:
@@ -90,20 +83,13 @@ def activation_gain(table: pd.DataFrame) -> Figure:
     Returns
     -------
     Figure
+        A mark a head, on logarithmic axes.
     """
     figure, axes = subplots(figsize=(5.4, 4.4))
-    for part, style in by_strength(table, table.strong):
-        axes.plot(part.return_gain, part.rms_gain, **style)
-    values = table[["return_gain", "rms_gain"]]
-    ends = [values.min(axis=None) / 1.3, values.max(axis=None) * 1.3]
-    axes.plot(ends, ends, color=REFERENCE, linewidth=1, linestyle=":")
+    mark_heads(axes, table, table.strong, "return_gain", "rms_gain")
+    log_square(axes, table.filter(["return_gain", "rms_gain"]), 1.3)
     axes.set(
-        xscale="log",
-        yscale="log",
-        xlim=ends,
-        ylim=ends,
-        xlabel="return gain $g_T$, from the weights",
-        ylabel="RMS gain $g_y$ on natural outputs",
+        xlabel="return gain $g_T$, from the weights", ylabel="RMS gain $g_y$ on natural outputs"
     )
-    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    legend(axes, 2)
     return figure

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import PercentFormatter
 
 from ..experiments.survey import sweep
 from ..paper import STRONG, THRESHOLDS
-from .style import CONTROL, REFERENCE, TRAINED, subplots
+from .drawing import guide, heads_over_depth, layer_axis, legend, level, median_line
+from .style import CONTROL, REFERENCE, TRAINED, UNIT, subplots
 
 
 def closure_map(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
@@ -20,13 +21,14 @@ def closure_map(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
     Parameters
     ----------
     heads : DataFrame
-        From `survey`.
+        From `survey`; its ``attrs`` name the model.
     threshold : float
         Closure from which a head counts as strong.
 
     Returns
     -------
     Figure
+        A cell a head, layers from left to right.
     """
     grid = heads.pivot(index="head", columns="layer", values="closure")
     n_heads, n_layers = grid.shape
@@ -34,27 +36,18 @@ def closure_map(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
     height = float(np.clip(0.28 * n_heads + 1.2, 2.2, 9.0))
     figure, axes = subplots(figsize=(width, height))
     sns.heatmap(
-        grid,
-        ax=axes,
-        vmin=0,
-        vmax=1,
-        cmap="viridis",
-        linewidths=0.4 if grid.size <= 2000 else 0,
+        grid, ax=axes, vmin=0, vmax=1, cmap="viridis", linewidths=0.4 if grid.size <= 2000 else 0,
         cbar_kws={"label": "closure $P(T)$", "pad": 0.02},
-        xticklabels=max(1, n_layers // 15),
-        yticklabels=max(1, n_heads // 16),
-    )
+        xticklabels=max(1, n_layers // 15), yticklabels=max(1, n_heads // 16),
+    )  # fmt: skip
     for head, layer in zip(*np.nonzero(grid.to_numpy() >= threshold), strict=True):
-        axes.add_patch(
-            plt.Rectangle((layer, head), 1, 1, fill=False, edgecolor=CONTROL, linewidth=2, zorder=3)
-        )
+        frame = {"fill": False, "edgecolor": CONTROL, "linewidth": 2, "zorder": 3}
+        axes.add_patch(Rectangle((layer, head), 1, 1, **frame))
     axes.set(xlabel="layer", ylabel="query head")
     axes.tick_params(axis="y", rotation=0)
-    axes.set_title(
-        f"{heads.attrs.get('model', 'model')}: framed heads have $P \\geq {threshold:g}$",
-        fontsize="medium",
-        loc="left",
-    )
+    name = heads.attrs.get("model", "model")
+    said = f"{name}: framed heads have $P \\geq {threshold:g}$"
+    axes.set_title(said, fontsize="medium", loc="left")
     return figure
 
 
@@ -64,8 +57,9 @@ def closure_distribution(heads: pd.DataFrame, threshold: float = STRONG) -> Figu
     Parameters
     ----------
     heads : DataFrame
-        From `survey`.
+        From `survey`, with the wrong-V control where there is one.
     threshold : float
+        Closure of a strong head, a level of the right panel.
 
     Returns
     -------
@@ -87,18 +81,10 @@ def closure_distribution(heads: pd.DataFrame, threshold: float = STRONG) -> Figu
         ordered = np.sort(values)[::-1]
         rank = (np.arange(len(ordered)) + 0.5) / max(1, len(ordered))
         right.plot(rank, ordered, marker, color=color, markersize=3)
-    right.axhline(threshold, color=REFERENCE, linewidth=1, linestyle=":")
-    right.annotate(
-        f"strong: $P \\geq {threshold:g}$",
-        (1.0, threshold),
-        xytext=(0, 3),
-        textcoords="offset points",
-        ha="right",
-        color=REFERENCE,
-    )
-    right.set(xlabel="heads, sorted by closure", ylabel="closure $P$", ylim=(-0.02, 1.02))
+    level(right, f"strong: $P \\geq {threshold:g}$", (1.0, threshold), ha="right")
+    right.set(xlabel="heads, sorted by closure", ylabel="closure $P$", ylim=UNIT)
     right.xaxis.set_major_formatter(PercentFormatter(1.0))
-    left.legend(loc="upper left", frameon=False)
+    legend(left, at="upper left")
     return figure
 
 
@@ -112,12 +98,14 @@ def threshold_sweep(
     heads : DataFrame
         From `survey`.
     thresholds : tuple of float
+        Closures, from left to right.
     reference : float, optional
         A share to mark at the strong threshold, such as the paper's.
 
     Returns
     -------
     Figure
+        Two lines, and the reference as a mark.
     """
     table = sweep(heads, thresholds)
     figure, axes = subplots(figsize=(6.4, 3.6))
@@ -129,11 +117,11 @@ def threshold_sweep(
         )
     if reference is not None:
         axes.plot([STRONG], [reference], "D", color=REFERENCE, label="paper's six models")
-    axes.axvline(STRONG, color=REFERENCE, linewidth=1, linestyle=":")
+    guide(axes, x=STRONG)
     axes.set(xlabel="threshold on closure $P$", ylabel="share of heads at or above")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
+    legend(axes, 3)
     return figure
 
 
@@ -143,8 +131,9 @@ def gain_and_sign(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
     Parameters
     ----------
     heads : DataFrame
-        From `survey`.
+        From `survey`; heads without a closure are left out.
     threshold : float
+        Closure of a strong head, a level of both panels.
 
     Returns
     -------
@@ -152,29 +141,19 @@ def gain_and_sign(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
         Left, return gain relative to the model's median over closure; right, copying score.
     """
     defined = heads[heads.closure.notna()]
-    sign = np.where(defined.alpha < 0, "negative", "positive")
+    sign, signs = np.where(defined.alpha < 0, "negative", "positive"), ["positive", "negative"]
     relative = defined.return_gain / defined.return_gain.median()
     figure, (left, right) = subplots(1, 2, figsize=(10.5, 3.8), sharey=True)
-    style = {
-        "hue": sign,
-        "style": sign,
-        "hue_order": ["positive", "negative"],
-        "style_order": ["positive", "negative"],
-        "palette": [TRAINED, CONTROL],
-        "s": 28,
-        "alpha": 0.8,
-        "linewidth": 0,
-    }
-    sns.scatterplot(x=relative, y=defined.closure, ax=left, legend=True, **style)
-    sns.scatterplot(x=defined.copying_score, y=defined.closure, ax=right, legend=False, **style)
+    for axes, x in ((left, relative), (right, defined.copying_score)):
+        sns.scatterplot(
+            x=x, y=defined.closure, ax=axes, legend=axes is left, hue=sign, hue_order=signs,
+            style=sign, style_order=signs, palette=[TRAINED, CONTROL], s=28, alpha=0.8, linewidth=0,
+        )  # fmt: skip
     for axes in (left, right):
-        axes.axhline(threshold, color=REFERENCE, linewidth=1, linestyle=":")
-    left.set_xscale("log")
-    left.set(xlabel="return gain $g_T$ / the model's median", ylabel="closure $P$")
-    left.axvline(1, color=REFERENCE, linewidth=1, linestyle=":")
-    left.legend(
-        title=r"sign of $\alpha$", frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2
-    )
+        guide(axes, y=threshold)
+    left.set(xscale="log", xlabel="return gain $g_T$ / the model's median", ylabel="closure $P$")
+    guide(left, x=1)
+    legend(left, title=r"sign of $\alpha$", columns=2)
     right.set(xlabel=r"copying score $\sum\lambda\,/\,\sum|\lambda|$", xlim=(-1.05, 1.05))
     return figure
 
@@ -185,21 +164,20 @@ def closure_by_layer(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
     Parameters
     ----------
     heads : DataFrame
-        From `survey`.
+        From `survey`, any number of heads a layer.
     threshold : float
+        Closure from which a head is marked as strong.
 
     Returns
     -------
     Figure
+        A mark a head; the line is the median.
     """
     figure, axes = subplots(figsize=(8.5, 3.6))
-    strong = heads.closure >= threshold
-    axes.plot(heads.layer[~strong], heads.closure[~strong], "o", color=TRAINED, alpha=0.45, ms=4)
-    axes.plot(heads.layer[strong], heads.closure[strong], "D", color=CONTROL, ms=5)
-    medians = heads.groupby("layer").closure.median()
-    axes.plot(medians.index, medians, color=REFERENCE, label="layer median")
-    axes.axhline(threshold, color=REFERENCE, linewidth=1, linestyle=":")
-    axes.set(xlabel="layer", ylabel="closure $P$", ylim=(-0.02, 1.02))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1.0, 1.0))
+    heads_over_depth(axes, heads, threshold, "layer", alpha=0.45, ms=4)
+    median_line(axes, heads, "layer", "closure", color=REFERENCE, label="layer median")
+    guide(axes, y=threshold)
+    axes.set(ylabel="closure $P$", ylim=UNIT)
+    layer_axis(axes)
+    legend(axes, loc="lower right", bbox_to_anchor=(1, 1))
     return figure

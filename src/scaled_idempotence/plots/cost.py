@@ -37,22 +37,16 @@ def cost_growth(rows: pd.DataFrame, exponents: pd.DataFrame) -> Figure:
         for method, (color, marker, name) in styles.items():
             part = rows[(rows.grows == grows) & (rows.method == method)]
             slope = exponents[(exponents.grows == grows) & (exponents.method == method)]
-            if part.empty:
-                continue
-            label = f"{name}: {slope.exponent.item():.2f}"
-            ax.plot(part["size"], part.seconds, marker=marker, color=color, label=label)
+            if len(part):
+                label = f"{name}: {slope.exponent.item():.2f}"
+                ax.plot(part["size"], part.seconds, marker=marker, color=color, label=label)
         ax.set_xscale("log", base=2)
         ax.set_yscale("log")
-        ax.set_xticks(sorted(rows[rows.grows == grows]["size"].unique()))
+        ax.set_xticks(sorted(set(rows.loc[rows.grows == grows, "size"])))
         ax.xaxis.set_major_formatter(StrMethodFormatter("{x:.0f}"))
         ax.set_xlabel(grows)
         # Below the panel: inside, it would lie on one curve or another.
-        ax.legend(
-            title="exponent",
-            fontsize="small",
-            title_fontsize="small",
-            loc="upper center",
-            bbox_to_anchor=(0.5, -0.2),
-        )
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2)}
+        ax.legend(title="exponent", fontsize="small", title_fontsize="small", **below)
     axes[0, 0].set_ylabel("seconds a layer")
     return figure

@@ -7,15 +7,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, StrMethodFormatter
 
-from .style import CONTROL, REFERENCE, TRAINED, subplots
-
-GREEN = "#009E73"
-PURPLE = "#CC79A7"
+from .drawing import guide, heading, key, legend, row_axis, square
+from .style import CONTROL, REFERENCE, THIRD, TRAINED, subplots
 
 #: Interventions of `function`: colour, marker, words.
 INTERVENTIONS = {
     "random": (TRAINED, "o", "random, same size"),
-    "random return": (GREEN, "s", "random return core, same size"),
+    "random return": (THIRD, "s", "random return core, same size"),
     "projected": (CONTROL, "D", "to the exact member"),
     "zeroed": (REFERENCE, "X", "zeroed"),
 }
@@ -31,34 +29,36 @@ def interventions(effects: pd.DataFrame) -> Figure:
     Parameters
     ----------
     effects : DataFrame
-        ``effects`` of `scaled_idempotence.function`.
+        ``effects`` of `scaled_idempotence.function`; of it the scope ``together``.
 
     Returns
     -------
     Figure
+        A row a group of heads, a mark a change.
     """
-    together = effects[effects.scope == "together"]
+    together = effects.loc[effects.scope == "together"]
     groups = list(dict.fromkeys(together.group))
     figure, axes = subplots(figsize=(8.5, 0.9 * len(groups) + 1.6))
     for row, group in enumerate(groups):
-        part = together[together.group == group]
+        part = together.loc[together.group == group]
         for n, (kind, (color, marker, _)) in enumerate(INTERVENTIONS.items()):
-            rows = part[part.intervention == kind]
+            rows = part.loc[part.intervention == kind]
             y = row + 0.17 * (n - 1.5)
             axes.hlines([y] * len(rows), rows.low, rows.high, color=color, linewidth=2)
             axes.plot(rows.delta, [y] * len(rows), marker, color=color, ms=6)
-    for kind, (color, marker, label) in INTERVENTIONS.items():
-        if (together.intervention == kind).any():
-            axes.plot([], [], marker, color=color, label=label)
+    handles = [
+        key(label, color, marker)
+        for kind, (color, marker, label) in INTERVENTIONS.items()
+        if (together.intervention == kind).any()
+    ]
     counts = together.drop_duplicates("group").set_index("group").n_heads
-    axes.set_yticks(range(len(groups)), [f"{group} ({counts[group]})" for group in groups])
-    axes.set_ylim(len(groups) - 0.5, -0.5)
-    _symlog(axes, together[["low", "high", "delta"]])
-    axes.axvline(0, color=REFERENCE, linewidth=1, linestyle=":")
-    measure, unit = (effects.attrs.get(key, key) for key in ("measure", "unit"))
+    row_axis(axes, [f"{group} ({counts[group]})" for group in groups])
+    _symlog(axes, together.filter(["low", "high", "delta"]))
+    guide(axes, x=0)
+    measure, unit = (effects.attrs.get(name, name) for name in ("measure", "unit"))
     change = measure if measure == "output change" else f"change of {measure}"
     axes.set(xlabel=f"{change} ({unit})")
-    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize="small")
+    legend(axes, 2, handles=handles, fontsize="small")
     return figure
 
 
@@ -87,7 +87,7 @@ def single_heads(effects: pd.DataFrame) -> Figure:
     Parameters
     ----------
     effects : DataFrame
-        ``effects`` of `scaled_idempotence.function`.
+        ``effects`` of `scaled_idempotence.function`; of it the scope ``single``.
 
     Returns
     -------
@@ -99,7 +99,7 @@ def single_heads(effects: pd.DataFrame) -> Figure:
         index=["group", "layer", "head"], columns="intervention", values="delta", sort=False
     )
     figure, axes = subplots(figsize=(5.6, 4.6))
-    colors = dict(zip(dict.fromkeys(single.group), (CONTROL, TRAINED, GREEN), strict=False))
+    colors = dict(zip(dict.fromkeys(single.group), (CONTROL, TRAINED, THIRD), strict=False))
     markers = dict(zip(colors, "Dos", strict=False))
     for group, part in table.groupby(level="group", sort=False):
         axes.plot(
@@ -109,18 +109,11 @@ def single_heads(effects: pd.DataFrame) -> Figure:
     values = table[["random", "projected"]]
     low, high = min(0.0, values.min(axis=None)), max(0.0, values.max(axis=None))
     margin = 0.06 * (high - low)
-    ends = [low - margin, high + margin]
-    axes.plot(ends, ends, color=REFERENCE, linewidth=1, linestyle=":")
+    square(axes, [low - margin, high + margin])
     axes.axhline(0, color=REFERENCE, linewidth=0.6)
     axes.axvline(0, color=REFERENCE, linewidth=0.6)
-    axes.set(
-        xlabel="random change of the same size",
-        ylabel="to the exact member",
-        xlim=ends,
-        ylim=ends,
-    )
-    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize="small",
-                columnspacing=0.8, handletextpad=0.2)  # fmt: skip
+    axes.set(xlabel="random change of the same size", ylabel="to the exact member")
+    legend(axes, 3, fontsize="small", columnspacing=0.8, handletextpad=0.2)
     return figure
 
 
@@ -137,13 +130,13 @@ def dose_response(dose: pd.DataFrame) -> Figure:
     Figure
         A column a curve; above the change of the measure with its interval, below closure.
     """
-    curves = list(dose.groupby(["scope", "group", "layer", "head"], sort=False))
+    curves = [part for _, part in dose.groupby(["scope", "group", "layer", "head"], sort=False)]
     figure, grid = subplots(
         2, len(curves), figsize=(3.7 * len(curves), 5.4), squeeze=False, sharex=True,
         height_ratios=(2, 1),
     )  # fmt: skip
-    for column, ((scope, group, layer, head), part) in enumerate(curves):
-        upper, lower = grid[:, column]
+    for part, (upper, lower) in zip(curves, grid.T, strict=True):
+        of = part.iloc[0]
         for path, (color, style, label) in PATHS.items():
             line = part[part.path == path]
             if len(line):
@@ -151,19 +144,17 @@ def dose_response(dose: pd.DataFrame) -> Figure:
                 upper.fill_between(line.t, line.low, line.high, color=color, alpha=0.15, lw=0)
                 lower.plot(line.t, line.closure, style, color=color, marker="o", ms=4)
         for axes in (upper, lower):
-            axes.axvline(0, color=REFERENCE, linewidth=1, linestyle=":")
-            axes.axvline(1, color=REFERENCE, linewidth=1, linestyle=":")
-        upper.axhline(0, color=REFERENCE, linewidth=1, linestyle=":")
-        one = f"{group}: layer {layer}, head {head}"
-        title = f"{group}, together" if scope == "together" else one
-        upper.set_title(title, fontsize="small", loc="left")
+            guide(axes, x=0)
+            guide(axes, x=1)
+        guide(upper, y=0)
+        one = f"{of.group}: layer {of.layer}, head {of['head']}"
+        heading(upper, f"{of.group}, together" if of.scope == "together" else one)
         lower.set(xlabel="$t$ (0: trained, 1: end of the path)", ylim=(-0.04, 1.04))
     measure = dose.attrs.get("measure", "measure")
     grid[0, 0].set(ylabel=measure if measure == "output change" else f"change of {measure}")
     grid[1, 0].set(ylabel="closure")
     handles = [
-        figure.axes[0].plot([], [], style, color=color, marker="o", ms=4, label=label)[0]
-        for color, style, label in PATHS.values()
+        key(label, color, "o", linestyle=style, ms=4) for color, style, label in PATHS.values()
     ]
-    figure.legend(handles=handles, loc="outside upper left", ncols=2, frameon=False)
+    legend(figure, 2, at="outside upper left", handles=handles)
     return figure

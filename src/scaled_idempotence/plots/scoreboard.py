@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import PercentFormatter
 from scipy import stats
 
 from ..paper import STRONG
 from ..verdict import FAILS, HOLDS, NOT_APPLICABLE, NOT_RUN, SYMBOLS
-from .style import CONTROL, REFERENCE, TRAINED, subplots
+from .drawing import guide, heading, heads_over_depth, key, legend, median_line, row_axis, strip
+from .style import CONTROL, REFERENCE, THIRD, TRAINED, UNIT, subplots
 
-# A third of Okabe and Ito's colours.
-THIRD = "#009E73"
 #: Colour of each verdict and of its symbol; the symbols tell them apart without colour too.
 COLORS = {
     HOLDS: (THIRD, "white"),
@@ -51,13 +49,13 @@ def claims_map(board: pd.DataFrame) -> Figure:
         axes.text(-0.02, y + 0.5, section, transform=axes.get_yaxis_transform(), fontsize="small",
                   weight="bold", ha="right", va="center")  # fmt: skip
         y += 1
-        for row in rows.itertuples():
+        for claim, short, origin in zip(rows.claim, rows.short, rows.origin, strict=True):
             for x, model in enumerate(models):
-                if (row.claim, model) in verdicts:  # lineages have claims of their own
-                    _cell(axes, x, y, verdicts[row.claim, model])
+                if (claim, model) in verdicts:  # lineages have claims of their own
+                    _cell(axes, x, y, verdicts[claim, model])
             ticks.append(y + 0.5)
-            labels.append(row.short)
-            styles.append("normal" if row.origin == "paper" else "italic")
+            labels.append(short)
+            styles.append("normal" if origin == "paper" else "italic")
             y += 1
         y += 0.3
     axes.set_yticks(ticks, labels, fontsize="small")
@@ -69,24 +67,17 @@ def claims_map(board: pd.DataFrame) -> Figure:
     axes.set(xlim=(0, len(models)), ylim=(y, 0))
     sns.despine(ax=axes, left=True, bottom=True)
     handles = [
-        Patch(
-            facecolor=color,
-            edgecolor=REFERENCE,
-            linewidth=0.5,
-            label=f"{SYMBOLS[verdict]}  {verdict}",
-        )
+        Patch(fc=color, ec=REFERENCE, linewidth=0.5, label=f"{SYMBOLS[verdict]}  {verdict}")
         for verdict, (color, _) in COLORS.items()
     ]
-    figure.legend(
-        handles=handles, loc="outside lower right", ncols=2, frameon=False, fontsize="small"
-    )
+    legend(figure, 2, at="outside lower right", handles=handles, fontsize="small")
     return figure
 
 
 def _cell(axes: Axes, x: int, y: float, verdict: str) -> None:
     color, ink = COLORS[verdict]
     axes.add_patch(
-        plt.Rectangle(
+        Rectangle(
             (x + 0.03, y + 0.05), 0.94, 0.9, facecolor=color,
             edgecolor=REFERENCE if verdict == NOT_RUN else "none", linewidth=0.4, linestyle=":",
         )
@@ -112,7 +103,7 @@ def closure_by_model(heads: pd.DataFrame, endpoints: pd.DataFrame) -> Figure:
     Figure
         A row a model; of the paper's models only the marks are known.
     """
-    known = heads[heads.closure.notna()]
+    known = heads.dropna(subset="closure")
     models = list(dict.fromkeys(known.model))
     rows = [*models, *endpoints.index]
     figure, axes = subplots(figsize=(8.5, 0.42 * len(rows) + 1.4))
@@ -122,24 +113,20 @@ def closure_by_model(heads: pd.DataFrame, endpoints: pd.DataFrame) -> Figure:
     )  # fmt: skip
     marks = known.groupby("model").closure.quantile([0.5, 0.9, 1]).unstack()
     marks.columns = [name for name, *_ in _QUANTILES]
-    for color, table, start in (
-        (TRAINED, marks.loc[models], 0),
-        (REFERENCE, endpoints, len(models)),
-    ):
+    drawn = (TRAINED, marks.loc[models], 0), (REFERENCE, endpoints, len(models))
+    for color, table, start in drawn:
         y = start + np.arange(len(table))
         for name, marker, size in _QUANTILES:
             axes.plot(table[name], y, marker, color=color, ms=size, mew=2, zorder=4)
-    axes.axvline(STRONG, color=REFERENCE, linewidth=1, linestyle=":")
+    guide(axes, x=STRONG)
     axes.axhline(len(models) - 0.5, color=REFERENCE, linewidth=0.6)
-    axes.set_yticks(range(len(rows)), rows)
-    axes.set(xlabel="closure $P$", ylabel="", xlim=(-0.02, 1.02), ylim=(len(rows) - 0.4, -0.6))
+    row_axis(axes, rows, above=0.6, below=0.6)
+    axes.set(xlabel="closure $P$", ylabel="", xlim=UNIT)
     names = {"median": "median", "q90": "90% quantile", "max": "highest"}
     handles = [
-        plt.Line2D([], [], color=REFERENCE, marker=marker, linestyle="", ms=size, mew=2,
-                   label=names[name])
-        for name, marker, size in _QUANTILES
-    ]  # fmt: skip
-    axes.legend(handles=handles, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
+        key(names[name], REFERENCE, marker, ms=size, mew=2) for name, marker, size in _QUANTILES
+    ]
+    legend(axes, 3, handles=handles)
     return figure
 
 
@@ -162,28 +149,20 @@ def sign_by_model(shares: pd.DataFrame, paper: tuple[float, float]) -> Figure:
     groups = {"strong": (CONTROL, "D"), "top decile": (THIRD, "s"), "all": (TRAINED, "o")}
     figure, axes = subplots(figsize=(8.5, 0.6 * len(models) + 1.5))
     axes.axvspan(*paper, color=REFERENCE, alpha=0.15, linewidth=0)
-    axes.axvline(0.5, color=REFERENCE, linewidth=1, linestyle=":")
+    guide(axes, x=0.5)
     for offset, (group, (color, marker)) in zip((-0.22, 0, 0.22), groups.items(), strict=True):
-        part = shares[(shares.group == group) & shares.negative.notna()]
-        for row in part.itertuples():
-            y = models.index(row.model) + offset
-            interval = stats.binomtest(round(row.negative * row.heads), row.heads).proportion_ci(
-                method="wilson"
-            )
+        part = shares.loc[(shares.group == group) & shares.negative.notna()]
+        for model, share, heads in zip(part.model, part.negative, part.heads, strict=True):
+            y = models.index(model) + offset
+            interval = stats.binomtest(round(share * heads), heads).proportion_ci(method="wilson")
             axes.plot([interval.low, interval.high], [y, y], color=color, linewidth=1.2)
-            axes.plot(row.negative, y, marker, color=color, ms=6)
-    handles = [
-        plt.Line2D([], [], color=color, marker=marker, linestyle="", label=f"{group} heads")
-        for group, (color, marker) in groups.items()
-    ]
-    handles.append(Patch(color=REFERENCE, alpha=0.15, label="paper, strong heads"))
-    axes.set_yticks(range(len(models)), models)
-    axes.set(xlabel=r"share with $\alpha < 0$", xlim=(-0.02, 1.02), ylim=(len(models) - 0.5, -0.5))
+            axes.plot(share, y, marker, color=color, ms=6)
+    handles = [key(f"{group} heads", color, marker) for group, (color, marker) in groups.items()]
+    band = Patch(color=REFERENCE, alpha=0.15, label="paper, strong heads")
+    row_axis(axes, models)
+    axes.set(xlabel=r"share with $\alpha < 0$", xlim=UNIT)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.legend(
-        handles=handles, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2,
-        fontsize="small",
-    )  # fmt: skip
+    legend(axes, 2, handles=[*handles, band], fontsize="small")
     return figure
 
 
@@ -195,6 +174,7 @@ def depth_by_model(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
     heads : DataFrame
         ``survey`` of all models, from `scaled_idempotence.scoreboard.combined`.
     threshold : float
+        Closure from which a head is marked as strong.
 
     Returns
     -------
@@ -208,23 +188,17 @@ def depth_by_model(heads: pd.DataFrame, threshold: float = STRONG) -> Figure:
         rows, columns, figsize=(max(3.2 * columns, 5.0), 2.5 * rows + 0.4), sharex=True,
         sharey=True, squeeze=False,
     )  # fmt: skip
-    medians = {
-        model: part.groupby("depth").closure.median()
-        for model, part in heads.groupby("model", sort=False)
-    }
+    own = {"color": TRAINED, "linewidth": 2, "zorder": 3}
+    others = {"color": "#BBBBBB", "linewidth": 0.9, "zorder": 1}
     for axes, model in zip(grid.flat, models, strict=False):
-        for other, line in medians.items():
-            if other != model:
-                axes.plot(line.index, line, color="#BBBBBB", linewidth=0.9, zorder=1)
-        part = heads[heads.model == model]
-        strong = part.closure >= threshold
-        axes.plot(part.depth[~strong], part.closure[~strong], "o", color=TRAINED, alpha=0.35, ms=3)
-        axes.plot(part.depth[strong], part.closure[strong], "D", color=CONTROL, ms=4)
-        axes.plot(medians[model].index, medians[model], color=TRAINED, linewidth=2, zorder=3)
-        axes.set_title(model, fontsize="small", loc="left")
+        for name, part in heads.groupby("model", sort=False):
+            median_line(axes, part, "depth", "closure", **own if name == model else others)
+        part = heads.loc[heads.model == model]
+        heads_over_depth(axes, part, threshold, "depth", alpha=0.35, ms=3)
+        heading(axes, model)
     for axes in grid.flat[len(models) :]:
         axes.set_axis_off()
-    grid[0, 0].set(xlim=(-0.03, 1.03), ylim=(-0.02, 1.02))
+    grid[0, 0].set(xlim=(-0.03, 1.03), ylim=UNIT)
     figure.supxlabel("relative depth (0: first layer, 1: last)", fontsize="medium")
     figure.supylabel("closure $P$", fontsize="medium")
     return figure
@@ -252,29 +226,24 @@ def attainment_by_model(table: pd.DataFrame, paper: dict[str, tuple[float, float
         "strong": ("strong heads", CONTROL, "D"),
     }
     figure, (left, right) = subplots(1, 2, figsize=(10.5, 0.75 * len(models) + 1.7), sharey=True)
-    for key, color in (("ordinary", TRAINED), ("strong", CONTROL)):
-        left.axvspan(*paper[key], color=color, alpha=0.2, linewidth=0)
+    for kind, color in (("ordinary", TRAINED), ("strong", CONTROL)):
+        left.axvspan(*paper[kind], color=color, alpha=0.2, linewidth=0)
     for offset, (sample, (_, color, marker)) in zip((-0.25, 0, 0.25), samples.items(), strict=True):
         for height, model in enumerate(models):
-            part = table[(table.model == model) & (table["sample"] == sample)]
+            part = table.loc[(table.model == model) & (table["sample"] == sample)]
             for axes, column in ((left, "capacity"), (right, "attainment")):
-                _strip(axes, part[column], height + offset, color, marker)
-    handles = [
-        plt.Line2D([], [], color=color, marker=marker, linestyle="", label=label)
-        for label, color, marker in samples.values()
-    ]
+                strip(axes, part[column], height + offset, color, marker)
+    handles = [key(label, color, marker) for label, color, marker in samples.values()]
     handles += [
-        Patch(color=color, alpha=0.2, label=f"paper: {key} heads, medians")
-        for key, color in (("ordinary", TRAINED), ("strong", CONTROL))
+        Patch(color=color, alpha=0.2, label=f"paper: {kind} heads, medians")
+        for kind, color in (("ordinary", TRAINED), ("strong", CONTROL))
     ]
-    left.set_yticks(range(len(models)), models)
-    left.set(xlabel="capacity (lower bound)", ylim=(len(models) - 0.5, -0.5))
-    right.axvline(0, color=REFERENCE, linewidth=1, linestyle=":")
-    right.axvline(1, color=REFERENCE, linewidth=1, linestyle=":")
+    row_axis(left, models)
+    left.set(xlabel="capacity (lower bound)")
+    guide(right, x=0)
+    guide(right, x=1)
     right.set(xlabel="attainment $E$")
-    figure.legend(
-        handles=handles, loc="outside upper left", ncols=3, frameon=False, fontsize="small"
-    )
+    legend(figure, 3, at="outside upper left", handles=handles, fontsize="small")
     return figure
 
 
@@ -300,38 +269,25 @@ def sharing_by_model(pairs: pd.DataFrame, paper: pd.DataFrame) -> Figure:
     figure, (left, right) = subplots(1, 2, figsize=(10.5, 0.4 * len(rows) + 1.6), sharey=True)
     for height, model in enumerate(models):
         part = pairs[pairs.model == model]
-        _strip(left, part.F, height, TRAINED, "o")
-        _strip(right, part.rho, height, TRAINED, "o")
-        _strip(right, part.control_rho.dropna(), height, CONTROL, "x")
+        strip(left, part.F, height, TRAINED, "o")
+        strip(right, part.rho, height, TRAINED, "o")
+        strip(right, part.control_rho.dropna(), height, CONTROL, "x")
     y = len(models) + np.arange(len(paper))
     left.plot(paper.F, y, "|", color=REFERENCE, ms=13, mew=2.5)
     right.plot(paper.rho, y, "|", color=REFERENCE, ms=13, mew=2.5)
     right.plot(paper.control_rho, y, "x", color=REFERENCE, ms=6, mew=2)
-    left.set_yticks(range(len(rows)), rows)
-    left.set(xlabel="$F$", ylim=(len(rows) - 0.4, -0.6))
+    row_axis(left, rows, above=0.6, below=0.6)
+    left.set(xlabel="$F$")
     right.set(xlabel=r"$\rho$")
     for axes in (left, right):
         axes.axhline(len(models) - 0.5, color=REFERENCE, linewidth=0.6)
-        axes.axvline(1, color=REFERENCE, linewidth=1, linestyle=":")
-    right.axvline(0, color=REFERENCE, linewidth=1, linestyle=":")
+        guide(axes, x=1)
+    guide(right, x=0)
     handles = [
-        plt.Line2D([], [], color=TRAINED, marker="o", linestyle="", label="siblings"),
-        plt.Line2D([], [], color=CONTROL, marker="x", linestyle="", label="next value group"),
-        plt.Line2D(
-            [], [], color=REFERENCE, marker="|", linestyle="", ms=11, mew=2.5, label="median"
-        ),
+        key("siblings", TRAINED, "o"),
+        key("next value group", CONTROL, "x"),
+        key("median", REFERENCE, "|", ms=11, mew=2.5),
     ]
-    right.legend(
-        handles=handles, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3,
-        fontsize="small",
-    )  # fmt: skip
+    corner = {"loc": "lower right", "bbox_to_anchor": (1, 1)}
+    legend(right, 3, handles=handles, fontsize="small", **corner)
     return figure
-
-
-def _strip(axes: Axes, values: pd.Series, height: float, color: str, marker: str) -> None:
-    """Draw values on a row with their median; the jitter is the same every time."""
-    if not len(values):
-        return
-    spread = np.linspace(-0.09, 0.09, len(values))
-    axes.plot(values, height + spread, marker, color=color, ms=4, alpha=0.5)
-    axes.plot([values.median()] * 2, [height - 0.16, height + 0.16], color=color, linewidth=2.5)

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from scipy import stats
 
 from ..paper import STRONG
-from .style import CONTROL, REFERENCE, TRAINED, by_strength, subplots
+from .drawing import diagonal, layer_axis, legend, mark_heads, median_line
+from .style import CONTROL, REFERENCE, THIRD, TRAINED, subplots
 
 
 def trained_against_scrambled(orientation: pd.DataFrame) -> Figure:
@@ -29,30 +29,24 @@ def trained_against_scrambled(orientation: pd.DataFrame) -> Figure:
     figure, (left, right) = subplots(1, 2, figsize=(10.5, 4.2))
     kinds = (
         ("permutation_closure", CONTROL, "x", "signed permutations"),
-        ("haar_closure", "#009E73", "+", "Haar rotations"),
+        ("haar_closure", THIRD, "+", "Haar rotations"),
     )
     for column, color, marker, label in kinds:
-        left.plot(
-            orientation[column],
-            orientation.closure,
-            marker,
-            color=color,
-            ms=4,
-            label=label,
-            alpha=0.8,
-        )
+        mark = {"color": color, "label": label, "ms": 4, "alpha": 0.8}
+        left.plot(orientation[column], orientation.closure, marker, **mark)
     values = orientation[["closure", "permutation_closure", "haar_closure"]]
-    ends = np.array([values.min(axis=None) / 2, 1.0])
-    left.plot(ends, ends, color=REFERENCE, linewidth=1, linestyle=":")
+    ends = (values.min(axis=None) / 2, 1)
+    diagonal(left, ends)
     left.set(xscale="log", yscale="log", xlabel="closure, scrambled", ylabel="closure, trained")
-    left.legend(frameon=False, loc="lower right")
-    medians = orientation.groupby("layer")[list(values)].median()
-    right.plot(medians.index, medians.closure, "o-", color=TRAINED, ms=4, label="trained")
+    legend(left, at="lower right")
+    trained = {"color": TRAINED, "marker": "o", "ms": 4, "label": "trained"}
+    median_line(right, orientation, "layer", "closure", **trained)
     for column, color, marker, label in kinds:
-        right.plot(medians.index, medians[column], marker + "--", color=color, ms=5, label=label)
-    right.set(yscale="log", xlabel="layer", ylabel="closure, layer median")
-    right.xaxis.set_major_locator(MaxNLocator(integer=True))
-    right.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize="small")
+        scrambled = {"color": color, "marker": marker, "linestyle": "--", "ms": 5, "label": label}
+        median_line(right, orientation, "layer", column, **scrambled)
+    right.set(yscale="log", ylabel="closure, layer median")
+    layer_axis(right)
+    legend(right, 3, fontsize="small")
     return figure
 
 
@@ -64,26 +58,23 @@ def closure_against_null(orientation: pd.DataFrame, threshold: float = STRONG) -
     orientation : DataFrame
         From `scaled_idempotence.orientation`.
     threshold : float
+        Closure from which a head is drawn as strong.
 
     Returns
     -------
     Figure
+        A mark a head, on logarithmic axes.
     """
     figure, axes = subplots(figsize=(6.8, 4.4))
-    for part, style in by_strength(orientation, orientation.closure >= threshold):
-        axes.plot(part.null, part.closure, **style)
+    mark_heads(axes, orientation, orientation.closure >= threshold, "null", "closure")
     ends = np.array([orientation.null.min() / 1.2, orientation.null.max() * 1.2])
     axes.plot(ends, ends, color=REFERENCE, label="$P = P_0$")
     axes.plot(
         ends, stats.chi2.isf(0.01, df=1) * ends, "--", color=REFERENCE, label="1% of random turns"
     )
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel=r"null $P_0 = \sum s_i^6 / (\sum s_i^2)^3$",
-        ylabel="closure $P$",
-    )
-    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    axes.set(xscale="log", yscale="log", ylabel="closure $P$")
+    axes.set_xlabel(r"null $P_0 = \sum s_i^6 / (\sum s_i^2)^3$")
+    legend(axes, 2)
     return figure
 
 
@@ -98,6 +89,7 @@ def null_distribution(ratios: dict[str, np.ndarray]) -> Figure:
     Returns
     -------
     Figure
+        Dots a head; on the dotted line its scrambles are chi-square.
     """
     figure, axes = subplots(figsize=(5.4, 4.4))
     palette = sns.color_palette("colorblind", len(ratios))
@@ -106,7 +98,7 @@ def null_distribution(ratios: dict[str, np.ndarray]) -> Figure:
         theory = stats.chi2.ppf((np.arange(len(values)) + 0.5) / len(values), df=1)
         axes.plot(theory, np.sort(values), ".", color=color, label=label, ms=4)
         largest = max(largest, theory[-1])
-    axes.plot([0, largest], [0, largest], color=REFERENCE, linewidth=1, linestyle=":")
+    diagonal(axes, [0, largest])
     axes.set(xlabel=r"quantiles of $\chi^2_1$", ylabel="quantiles of $P / P_0$, scrambled")
-    axes.legend(frameon=False)
+    legend(axes, at="best")
     return figure

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import matplotlib.pyplot as plt
-import pandas as pd
 import seaborn as sns
 
 # Okabe and Ito's colours: told apart by readers with any colour vision, and in grey.
 TRAINED = "#0072B2"
 CONTROL = "#D55E00"
+THIRD = "#009E73"
+FOURTH = "#CC79A7"
 REFERENCE = "#444444"
+#: Limits of an axis of closure, or of a share: marks at 0 and 1 are seen whole.
+UNIT = (-0.02, 1.02)
 
 
 def set_theme() -> None:
@@ -39,27 +40,3 @@ def subplots(*args, **kwargs) -> tuple:
     figure, axes = plt.subplots(*args, **kwargs)
     plt.close(figure)
     return figure, axes
-
-
-def by_strength(table: pd.DataFrame, strong: pd.Series) -> Iterator[tuple[pd.DataFrame, dict]]:
-    """Split a table into ordinary and strong heads, each with what `Axes.plot` draws it as.
-
-    Parameters
-    ----------
-    table : DataFrame
-        A row a head.
-    strong : Series of bool
-
-    Yields
-    ------
-    part : DataFrame
-        Not empty; the strong heads last, so that they lie on top.
-    style : dict
-    """
-    for mask, color, marker, label in (
-        (~strong, TRAINED, "o", "ordinary heads"),
-        (strong, CONTROL, "D", "strong heads"),
-    ):
-        if mask.any():
-            marks = {"linestyle": "", "marker": marker, "alpha": 0.7}
-            yield table[mask], {"color": color, "label": label, "ms": 4, **marks}

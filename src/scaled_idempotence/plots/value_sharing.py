@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.figure import Figure
 
 from ..paper import STRONG
-from .style import CONTROL, REFERENCE, TRAINED, by_strength, subplots
+from .drawing import diagonal, guide, heading, legend, log_square, mark_heads, strip
+from .style import CONTROL, REFERENCE, TRAINED, UNIT, subplots
 
 
-def multiplication_tables(products: pd.DataFrame, strong: set[int] = frozenset()) -> Figure:
+def multiplication_tables(products: pd.DataFrame, strong: Set[int] = frozenset()) -> Figure:
     """Draw a layer's products ``T_i T_j`` as tables: against the left and against the right factor.
 
     Parameters
@@ -33,31 +36,20 @@ def multiplication_tables(products: pd.DataFrame, strong: set[int] = frozenset()
     figure, grid = subplots(
         len(groups), 2, figsize=(2 * side + 2.5, side * len(groups)), squeeze=False
     )
-    sides = (
-        ("right_product_closure", "with $T_i$"),
-        ("left_product_closure", "with $T_j$"),
-    )
+    sides = (("right_product_closure", "with $T_i$"), ("left_product_closure", "with $T_j$"))
     for row, group in zip(grid, groups, strict=True):
         part = products[products.value_head == group]
         for axes, (column, title) in zip(row, sides, strict=True):
             matrix = part.pivot(index="left_head", columns="right_head", values=column)
             sns.heatmap(
-                matrix,
-                ax=axes,
-                vmin=0,
-                vmax=1,
-                cmap="viridis",
-                square=True,
-                cbar=False,
-                annot=S <= 8,
-                fmt=".2f",
-                annot_kws={"fontsize": "small"},
-            )
+                matrix, ax=axes, vmin=0, vmax=1, cmap="viridis", square=True, cbar=False,
+                annot=S <= 8, fmt=".2f", annot_kws={"fontsize": "small"},
+            )  # fmt: skip
             labels = [f"{head}*" if head in strong else str(head) for head in matrix.index]
             axes.set_xticklabels(labels if S <= 16 else [])
             axes.set_yticklabels(labels if S <= 16 else [], rotation=0)
             axes.set(xlabel="right head $j$", ylabel="left head $i$")
-            axes.set_title(f"value head {group}: {title}", fontsize="small", loc="left")
+            heading(axes, f"value head {group}: {title}")
     figure.colorbar(
         grid[0, 0].collections[0], ax=grid, label="squared cosine of $T_i T_j$", shrink=0.7
     )
@@ -80,26 +72,21 @@ def gain_inheritance(pairs: pd.DataFrame, paper: pd.DataFrame) -> Figure:
         Left, the ratio ``rho``; right, the squared cosine of the product with its left factor.
     """
     figure, (left, right) = subplots(1, 2, figsize=(10.5, 3.8))
-    rows = [("siblings", pairs.rho, TRAINED)]
+    rows = [("siblings", "", TRAINED)]
     if pairs.control_rho.notna().any():
-        rows.append(("next value group", pairs.control_rho, CONTROL))
-    for axes, prefix in ((left, "rho"), (right, "right_product_closure")):
-        for height, (_, _, color) in enumerate(rows):
-            column = prefix if height == 0 else f"control_{prefix}"
-            values = pairs[column]
-            # Deterministic jitter: the same figure every time.
-            spread = np.linspace(-0.18, 0.18, len(values))
-            axes.plot(values, height + spread, "o", color=color, ms=4, alpha=0.6)
-            axes.plot(
-                [values.median()] * 2, [height - 0.3, height + 0.3], color=color, linewidth=2.5
-            )
+        rows.append(("next value group", "control_", CONTROL))
+    for axes, column in ((left, "rho"), (right, "right_product_closure")):
+        for height, (_, kind, color) in enumerate(rows):
+            values = pairs.loc[:, kind + column]
+            strip(axes, values, height, color, spread=0.18, bar=0.3, alpha=0.6)
         axes.set_yticks(range(len(rows)), [label for label, *_ in rows])
         axes.invert_yaxis()
-    for column, height in (("rho", 0), ("control_rho", 1))[: len(rows)]:
-        left.plot(paper[column], [height + 0.38] * len(paper), "|", color=REFERENCE, ms=8)
-    left.axvline(1, color=REFERENCE, linewidth=1, linestyle=":")
+    for height, (_, kind, _) in enumerate(rows):
+        ticks = paper[kind + "rho"]
+        left.plot(ticks, [height + 0.38] * len(ticks), "|", color=REFERENCE, ms=8)
+    guide(left, x=1)
     left.set(xlabel=r"$\rho_{ij} = \beta_{ij} / \alpha_j$ (ticks: the paper's models)")
-    right.set(xlabel="squared cosine of $T_i T_j$ with $T_i$", xlim=(-0.02, 1.02))
+    right.set(xlabel="squared cosine of $T_i T_j$ with $T_i$", xlim=UNIT)
     return figure
 
 
@@ -114,22 +101,15 @@ def bound_against_residual(pairs: pd.DataFrame) -> Figure:
     Returns
     -------
     Figure
+        A mark a pair; the bound rules the shaded part out.
     """
     figure, axes = subplots(figsize=(5.4, 4.2))
-    finite = pairs[np.isfinite(pairs.bound)]
+    finite = pairs.loc[np.isfinite(pairs.bound)]
     axes.plot(finite.bound, finite.residual, "o", color=TRAINED, ms=5, alpha=0.7)
-    values = finite[["bound", "residual"]]
-    ends = np.array([values.min(axis=None) / 1.5, values.max(axis=None) * 1.5])
+    ends = log_square(axes, finite.filter(["bound", "residual"]), 1.5)
     axes.fill_between(ends, ends, ends[1], color=REFERENCE, alpha=0.12, linewidth=0)
-    axes.plot(ends, ends, color=REFERENCE, linewidth=1, linestyle=":")
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlim=ends,
-        ylim=ends,
-        xlabel=r"bound $\gamma_{ij}\,\|T_j^2 - \alpha_j T_j\|^2$",
-        ylabel=r"$\|T_i T_j - \alpha_j T_i\|^2$",
-    )
+    axes.set_xlabel(r"bound $\gamma_{ij}\,\|T_j^2 - \alpha_j T_j\|^2$")
+    axes.set_ylabel(r"$\|T_i T_j - \alpha_j T_i\|^2$")
     return figure
 
 
@@ -141,6 +121,7 @@ def anchors(table: pd.DataFrame, threshold: float = STRONG) -> Figure:
     table : DataFrame
         ``anchors`` of `scaled_idempotence.sharing`.
     threshold : float
+        Closure from which a head is drawn as strong.
 
     Returns
     -------
@@ -149,27 +130,18 @@ def anchors(table: pd.DataFrame, threshold: float = STRONG) -> Figure:
         cosine with the trained anchor against the best other one of the layer.
     """
     figure, (left, right) = subplots(1, 2, figsize=(10.5, 4.2))
-    for part, style in by_strength(table, table.closure >= threshold):
-        left.plot(part.anchor_cosine, part.oblique_energy, **style | {"ms": 4.5})
-        right.plot(part.best_other_cosine, part.anchor_cosine, **style | {"ms": 4.5})
-    left.plot([0, 1], [1, 0], color=REFERENCE, linewidth=1, linestyle=":")
-    left.set(
-        xlabel="anchor: squared cosine with $P_V$",
-        ylabel=r"free oblique part, share of $\|T\|^2$",
-        xlim=(-0.02, 1.02),
-        ylim=(-0.02, 1.02),
-    )
-    left.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    strong = table.closure >= threshold
+    mark_heads(left, table, strong, "anchor_cosine", "oblique_energy", ms=4.5)
+    mark_heads(right, table, strong, "best_other_cosine", "anchor_cosine", ms=4.5)
+    diagonal(left, (0, 1), (1, 0))
+    left.set(xlim=UNIT, ylim=UNIT, xlabel="anchor: squared cosine with $P_V$")
+    left.set_ylabel(r"free oblique part, share of $\|T\|^2$")
+    legend(left, 2)
     if table.best_other_cosine.notna().any():
-        values = table[["best_other_cosine", "anchor_cosine"]]
-        ends = np.array([max(values.min(axis=None), 1e-9), 1.0])
-        right.plot(ends, ends, color=REFERENCE, linewidth=1, linestyle=":")
-        right.set(
-            xscale="log",
-            yscale="log",
-            xlabel="best of the layer's other anchors",
-            ylabel="anchor of the trained $V$",
-        )
+        lowest = table[["best_other_cosine", "anchor_cosine"]].min(axis=None)
+        diagonal(right, (max(lowest, 1e-9), 1))
+        right.set(xscale="log", yscale="log", xlabel="best of the layer's other anchors")
+        right.set_ylabel("anchor of the trained $V$")
     else:
         right.set_axis_off()
         right.text(0.5, 0.5, "one value head: nothing to retrieve from", ha="center")
